@@ -182,7 +182,7 @@ $(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard sh
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(TEST_INC) -DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,-DGPT_OPS_DOUBLE)
+	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DGPT_OPS_DOUBLE)
 # Only with -v does ptxas say that it lets tensor-core products wait for one another (C75xx): no build
 # has that. The rest of what it says then stays in a log.
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/nvcc-flags
@@ -198,8 +198,8 @@ $(BUILD)/libgpt.a: $(call obj,$(LIB_SRC))
 	$(archive_rule)
 $(BUILD)/libtest.a: $(call obj,$(TEST_LIB))
 	$(archive_rule)
-# The ops again in double, for tests that hold them against finite differences.
-$(BUILD)/libops64.a: $(patsubst %.c,$(BUILD)/obj64/%.o,$(filter lib/ops/%,$(LIB_SRC)))
+# The ops again in double and their cases, to be held against finite differences.
+$(BUILD)/libops64.a: $(patsubst %.c,$(BUILD)/obj64/%.o,$(filter lib/ops/%,$(LIB_SRC)) $(filter tests/ops/%,$(TEST_LIB)))
 	$(archive_rule)
 $(BUILD)/libgptcuda.a: $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(KERNEL_SRC))
 	$(archive_rule)
@@ -287,8 +287,9 @@ ALL_TESTS = $(EMULATED) $(filter-out $(QUICK),$(EVERY)) $(QUICK) \
 
 # T=: names of tests as they are run, or without their endings: gpt-ckpt is gpt-ckpt.bats, gpt-train
 # all of gpt-train*.bats, zio zio_test; the name of an op what tests that op, alone.
-of_op     = $(basename $(notdir $(shell grep -lE 'check_of."([^"]* )?$(1)[ "]' tests/*/*.c tests/*/*.cu)))
-OPS       = $(if $(T),$(sort $(shell grep -ohE 'check_of."[^"]*' tests/*/*.c tests/*/*.cu | cut -d'"' -f2)))
+of_op     = $(if $(filter $(1),$(OP_TESTS)),ops_test ops_fd_test) $(basename $(notdir $(shell grep -lE 'check_of."([^"]* )?$(1)[ "]' tests/*/*.c tests/*/*.cu)))
+OPS       = $(if $(T),$(sort $(OP_TESTS) $(shell grep -ohE 'check_of."[^"]*' tests/*/*.c tests/*/*.cu | cut -d'"' -f2)))
+OP_TESTS  = $(patsubst tests/ops/%_test.c,%,$(filter %_test.c,$(filter tests/ops/%,$(TEST_LIB))))
 OF_OPS    = $(filter $(OPS),$(T))
 of_name   = $(filter %/$(1) %/$(1).bats %/$(1)_test,$(filter-out $(ASAN_TESTS),$(ALL_TESTS))) \
             $(foreach t,$(filter %.bats,$(ALL_TESTS)),$(if $(filter $(1)_%,$(notdir $(t))),$(t)))

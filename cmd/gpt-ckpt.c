@@ -50,13 +50,14 @@ static const struct opt table[] = {
              "diff: |B - A| / |A| up to X is no difference"),
     OPT_SWITCH(0, "all", &o.all, "diff: also list what is the same"),
     OPT_SWITCH(0, "full", &o.full, "verify: every byte and every number, too"),
-    OPT_SWITCH(0, "raw", &o.raw, "cat: the bytes as they are stored"),
+    OPT_SWITCH(0, "raw", &o.raw,
+               "cat: the bytes as they are stored, of a weight without its master"),
     OPT_HEADING("What is written"),
     OPT_TEXT('o', "output", "PATH", &o.output,
              "export: a file; reshard, import: a directory for step-N"),
     OPT_NUMBER("ranks", "N", &o.ranks, 1, 65536, "reshard, import: number of ranks"),
     OPT_WORD("dtype", &o.dtype, "f32|bf16",
-             "export: fp32 masters (default), or bf16 weights as the forward pass sees them"),
+             "export: exact weights in fp32 (default), or bf16 as the forward pass sees them"),
     OPT_SWITCH(0, "states", &o.states, "export: momenta and moments, too"),
     OPT_SWITCH(0, "padding", &o.padding, "export, spectrum: also matrices that no layer uses"),
     OPT_TEXT(0, "recipe", "RECIPE", &o.recipe,
@@ -463,14 +464,14 @@ static int verb_rm(char **argv, int n)
     if (!there)
         return err_set(GPT_INPUT, "%s: holds no complete checkpoint (step-N with a MANIFEST)",
                        argv[0]);
-    if ((rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, &steps, &gone)))
+    if ((rc = ckpt_prunable(argv[0], (int)o.keep_last, o.keep_every, -1, &steps, &gone)))
         return rc;
     for (int i = 0; i < gone; i++)
         printf("step-%06" PRId64 "\n", steps[i]);
     free(steps);
     if (fflush(stdout) || ferror(stdout)) /* names first, then removal */
         return err_sys("cannot write standard output");
-    return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, NULL);
+    return o.dry_run ? 0 : ckpt_prune(argv[0], (int)o.keep_last, o.keep_every, -1, NULL);
 }
 
 /* --- the verbs --- */

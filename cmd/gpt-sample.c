@@ -301,7 +301,7 @@ static int score(struct run *x)
             puts("id\ttokens\tbytes\tnats\tnats_a_token\tbits_a_byte");
         if (!o.data)
             rc = score_prompts(x, &s);
-        else if (!(rc = score_shards(&s, o.data, x->vocab, &all))) {
+        else if (!(rc = score_shards(&s, o.data, x->trained.data, x->vocab, &all))) {
             if (o.json)
                 printf("{\"id\": \"validation\"");
             rc = put_score("validation", &all);

@@ -28,8 +28,7 @@ static struct {
     const char *output, *prefix, *tokenizer, *vocab, *format, *field, *extensions, *invalid;
     double split;
     int64_t val_tokens, shard_tokens, level, threads, shuffle, memory;
-    bool val_first, stats, index, decode, verify, manifest, full, repair, resume, force, quiet,
-        progress;
+    bool skip_bad, val_first, stats, index, decode, verify, manifest, full, force, quiet, progress;
 } o = { .prefix = "text",
         .tokenizer = "gpt2",
         .format = "auto",
@@ -49,6 +48,8 @@ static const struct opt table[] = {
     { 0, "invalid", "HOW", OPT_CHOICE, &o.invalid,
       "what is not UTF-8: replace by U+FFFD (default), keep as bytes, or error",
       .choices = "replace|bytes|error" },
+    { 0, "skip-bad", NULL, OPT_FLAG, &o.skip_bad,
+      "pass over lines of .jsonl without a text, and count them", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Tokens", 0, 0, NULL },
     { 0, "tokenizer", "NAME", OPT_CHOICE, &o.tokenizer, "gpt2 (default), or byte: a token a byte",
       .choices = "gpt2|byte" },
@@ -74,9 +75,6 @@ static const struct opt table[] = {
     { 0, "index", NULL, OPT_FLAG, &o.index,
       "also write where documents begin, to resume runs faster", 0, 0, NULL },
     { 'f', "force", NULL, OPT_FLAG, &o.force, "replace shards that are there", 0, 0, NULL },
-    { 0, "resume", NULL, OPT_FLAG, &o.resume, "continue an interrupted job", 0, 0, NULL },
-    { 0, "repair", NULL, OPT_FLAG, &o.repair,
-      "make damaged and missing shards of -o DIR again, or its MANIFEST", 0, 0, NULL },
     { 0, NULL, NULL, OPT_GROUP, NULL, "Instead of making shards", 0, 0, NULL },
     { 0, "stats", NULL, OPT_FLAG, &o.stats, "print counts, entropy and lengths; -o is not needed",
       0, 0, NULL },
@@ -217,7 +215,7 @@ static int decode_stream(const char *range, const struct vocab *v)
     int rc = parse_range(range, INT64_MAX, &from, &to);
 
     if (!rc)
-        rc = shard_stream_open(&t, "-", -1);
+        rc = shard_stream_open(&t, "-");
     for (; !rc && at < to; at += want.limit) {
         want.limit = to - at;
         if ((rc = shard_stream_next(t, &s, &want)))
@@ -252,7 +250,7 @@ static int write_manifest(const struct manifest *m, const char *path)
 {
     struct output out;
     char *text = NULL;
-    int rc = manifest_text(m, false, &text);
+    int rc = manifest_text(m, &text);
     if (!rc && !(rc = output_open(&out, path, o.force))) {
         fputs(text, out.f);
         rc = output_commit(&out);
@@ -356,7 +354,7 @@ static int verify_shards(struct shard_stream *t, const char *path)
 static int verify_file(const char *path)
 {
     struct shard_stream *t;
-    int rc = shard_stream_open(&t, path, -1);
+    int rc = shard_stream_open(&t, path);
 
     if (rc)
         return rc;
@@ -503,9 +501,6 @@ static int check_options(void)
         (rc = opt_choose(o.decode || o.verify, instead, o.manifest, "--manifest")) ||
         (rc = opt_choose(o.decode || o.verify || o.manifest, instead, o.stats, "--stats")) ||
         (rc = opt_choose(o.decode || o.verify || o.manifest, instead, o.output, "-o")) ||
-        (rc = opt_choose(o.resume, "--resume", o.repair, "--repair")) ||
-        (rc = opt_choose(o.resume || o.repair, o.resume ? "--resume" : "--repair", o.force,
-                         "--force")) ||
         (rc = opt_choose(o.quiet, "--quiet", o.progress, "--progress")) ||
         (rc = opt_choose(o.vocab, "--vocab", !strcmp(o.tokenizer, "byte"), "--tokenizer byte")))
         return rc;
@@ -516,16 +511,15 @@ static int check_usage(int inputs, char **input)
 {
     if (!inputs)
         return err_set(GPT_USAGE, "expected input files, folders, or -");
-    if (!o.output && (o.resume || o.repair || o.index))
-        return err_set(GPT_USAGE, "--resume, --repair and --index need -o DIR");
+    if (!o.output && o.index)
+        return err_set(GPT_USAGE, "--index needs -o DIR");
     if (!o.output && !o.stats)
         return err_set(GPT_USAGE, "expected -o DIR (or --stats, --verify or --decode)");
     if (o.split > 0 && (o.val_first || o.val_tokens))
         return err_set(GPT_USAGE, "--split beside --val-first or --val-tokens: choose one");
     if (o.output && !strcmp(o.output, "-") &&
-        (o.split > 0 || o.val_first || o.val_tokens || o.resume || o.repair || o.index))
-        return err_set(GPT_USAGE,
-                       "-o -: shards in a pipe have no split, no index and are not resumed");
+        (o.split > 0 || o.val_first || o.val_tokens || o.index))
+        return err_set(GPT_USAGE, "-o -: shards in a pipe have no split and no index");
     if (o.output && !strcmp(o.output, "-") && o.stats)
         return err_set(GPT_USAGE, "-o - beside --stats: standard output takes one of them");
     for (int i = 0, standard = 0; i < inputs; i++)
@@ -542,6 +536,29 @@ static int check_usage(int inputs, char **input)
     return 0;
 }
 
+/* What the user should know of a job, also of one that failed. */
+static void say_result(const struct tokjob_result *r, bool done)
+{
+    if (r->cleared)
+        text_line(stderr, "gpt-tokshard: removed '%s/" SHARDS_TMP "', which a killed job had left",
+                  o.output);
+    if (r->skipped)
+        text_line(stderr,
+                  "gpt-tokshard: %" PRId64 " line%s without a text passed over, the first: %s",
+                  r->skipped, r->skipped == 1 ? "" : "s", r->first_skipped);
+    if (done && r->invalid)
+        text_line(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s", r->invalid,
+                  r->invalid == 1 ? " is" : "s are",
+                  !strcmp(o.invalid, "bytes") ? "kept as bytes" : "replaced by U+FFFD");
+    if (done && o.output)
+        text_line(stderr,
+                  "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
+                  "MB of text in %.1f s, %.1f MB/s",
+                  r->documents, r->documents == 1 ? "" : "s", r->tokens, r->tokens == 1 ? "" : "s",
+                  r->shards, r->shards == 1 ? "" : "s", (double)r->text_bytes / 1e6, r->seconds,
+                  (double)r->text_bytes / 1e6 / r->seconds);
+}
+
 static int make_shards(int inputs, char **input, const char *arguments)
 {
     if (!o.shard_tokens)
@@ -555,11 +572,12 @@ static int make_shards(int inputs, char **input, const char *arguments)
                     .paths = inputs,
                     .extensions = o.extensions,
                     .field = o.field,
+                    .skip_bad = o.skip_bad,
                     .format = !strcmp(o.format, "text")    ? FORMAT_TEXT
                               : !strcmp(o.format, "jsonl") ? FORMAT_JSONL
                                                            : FORMAT_AUTO },
         .encode = { .field = o.field,
-                    .val_fraction = o.split,
+                    .skip_bad = o.skip_bad,
                     .invalid = !strcmp(o.invalid, "bytes")   ? INVALID_BYTES
                                : !strcmp(o.invalid, "error") ? INVALID_ERROR
                                                              : INVALID_REPLACE },
@@ -568,6 +586,7 @@ static int make_shards(int inputs, char **input, const char *arguments)
         .arguments = arguments,
         .level = (int)o.level,
         .shard_tokens = o.shard_tokens,
+        .val_fraction = o.split,
         /* One token more than asked for: each needs the next as its target. */
         .val_first_tokens = !o.val_first   ? 0
                             : o.val_tokens ? o.val_tokens + 1
@@ -576,10 +595,8 @@ static int make_shards(int inputs, char **input, const char *arguments)
         .shuffle = o.shuffle >= 0,
         .seed = (uint64_t)o.shuffle,
         .memory = o.memory,
-        .repair = o.repair,
         .with_index = o.index,
         .threads = o.threads ? (int)o.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
-        .resume = o.resume,
         .force = o.force,
         .stats = o.stats ? &stats : NULL,
         .progress = show_progress,
@@ -596,24 +613,10 @@ static int make_shards(int inputs, char **input, const char *arguments)
     progress_init(&bar, o.quiet ? PROGRESS_OFF : o.progress ? PROGRESS_ON : PROGRESS_AUTO);
     rc = tokjob_run(&c, &r);
     progress_end(&bar);
-    if (rc)
-        goto out;
-    if (o.stats && (rc = print_stats(&stats, vocab)))
-        goto out;
-    if (!o.quiet && r.invalid)
-        text_line(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s", r.invalid,
-                  r.invalid == 1 ? " is" : "s are",
-                  c.encode.invalid == INVALID_BYTES ? "kept as bytes" : "replaced by U+FFFD");
-    if (!o.quiet && o.repair)
-        text_line(stderr, "gpt-tokshard: %d of %d shards made again%s", r.repaired, r.shards,
-                  r.remade ? ", and the MANIFEST" : "");
-    else if (!o.quiet && o.output)
-        text_line(stderr,
-                  "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
-                  "MB of text in %.1f s, %.1f MB/s",
-                  r.documents, r.documents == 1 ? "" : "s", r.tokens, r.tokens == 1 ? "" : "s",
-                  r.shards, r.shards == 1 ? "" : "s", (double)r.text_bytes / 1e6, r.seconds,
-                  (double)r.text_bytes / 1e6 / r.seconds);
+    if (!rc && o.stats)
+        rc = print_stats(&stats, vocab);
+    if (!o.quiet)
+        say_result(&r, rc == 0);
 out:
     token_stats_release(&stats);
     vocab_free(vocab);

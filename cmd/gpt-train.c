@@ -4,9 +4,11 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/memory.h"
@@ -16,6 +18,7 @@
 #include "base/version.h"
 #include "checkpoint/pack.h"
 #include "recipe/named.h"
+#include "recipe/schedule.h"
 #include "ops/gemm.h"
 #include "tokenize/canonical.h"
 #include "train/run.h"
@@ -28,12 +31,13 @@
 #endif
 
 struct options {
-    const char *recipe, *data, *val, *vocab, *out, *resume, *device, *trace;
+    const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace;
     int64_t ranks, threads, gpus, memory, keep, bench, stage;
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
     bool plan, recipes, profile, no_graph, no_verify, wide, quiet, progress, fit;
+    bool go_on; /* --continue */
     bool any_device; /* neither --device nor --gpus was given */
 };
 
@@ -294,25 +298,95 @@ static int plan(const struct options *o, const struct recipe *r)
         return no_cuda();
 #endif
     }
-    return run_plan(r, &b, o->wide, stdout);
+    return run_plan(r, &b, o->data, o->val, o->wide, stdout);
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
 
 /* -- options -------------------------------------------------------------------------- */
 
+/* For the handler of signals. */
 static bool silent; /* --quiet */
+static bool on_terminal; /* standard error is one, and may have ^C or progress in the line */
+static const char *output; /* -o */
+static bool continued; /* --continue */
+static _Atomic int64_t signalled; /* time of the first signal in ms; 0: none has come */
 
+/* Text made without snprintf, which a handler of signals may not call. */
+struct words {
+    char text[1024];
+    size_t n;
+};
+
+static void say(struct words *w, const char *s)
+{
+    for (; *s && w->n < sizeof w->text; s++)
+        w->text[w->n++] = *s;
+}
+
+static void say_number(struct words *w, int v)
+{
+    char digits[12];
+    int i = sizeof digits - 1;
+    digits[i] = 0;
+    do
+        digits[--i] = (char)('0' + v % 10);
+    while (v /= 10);
+    say(w, digits + i);
+}
+
+/* Where a run that ends can go on, and which steps are lost. */
+static void say_what_is_left(struct words *w)
+{
+    struct run_progress p = run_progress();
+    int first = p.kept < 0 ? 1 : p.kept + 1;
+    if (p.kept >= 0 && output) {
+        say(w, continued ? "; the same command goes on from step " : "; go on from step ");
+        say_number(w, p.kept);
+        say(w, continued ? "" : " with --resume ");
+        say(w, continued ? "" : output);
+    }
+    if (p.reached < first)
+        return;
+    say(w, p.reached > first ? "; lost: steps " : "; lost: step ");
+    say_number(w, first);
+    if (p.reached > first) {
+        say(w, " to ");
+        say_number(w, p.reached);
+    }
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1 + (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Terminals, timeout(1), mpirun and srun may each send the same signal: within a second they are one. */
 static void on_signal(int sig)
 {
-    static const char text[] =
-        "\ngpt-train: stopping after this step; a second signal ends the run at once\n";
-    (void)sig;
-    output_cleanup_on_signal(); /* a second signal ends the process */
-    if (!silent && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+    struct words w = { 0 };
+    int64_t none = 0, now = now_ms();
+    bool first = atomic_compare_exchange_strong(&signalled, &none, now);
+    if (!first && now - none < 1000)
+        return;
+    say(&w, on_terminal ? "\ngpt-train: " : "gpt-train: ");
+    say(&w,
+        first ? "stopping after this step; another signal, a second from now, ends the run at once"
+              : "ended at once by a second signal");
+    if (!first)
+        say_what_is_left(&w);
+    say(&w, "\n");
+    int saved = errno;
+    if ((!silent || !first) && write(STDERR_FILENO, w.text, w.n) < 0) {
         /* nobody reads it: the run stops all the same */
     }
-    run_stop();
+    errno = saved;
+    if (first)
+        run_stop();
+    else
+        output_end_by_signal(sig);
 }
 
 static void stop_on_signals(void)
@@ -342,16 +416,107 @@ static int try_output(const char *dir, bool *made)
     return rc;
 }
 
-/* Of --resume -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this process. */
-static int unpack_resumed(struct options *o, struct temporary_dir *t)
+/* Of --resume - or --init -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this
+ * process. */
+static int unpack(const char **path, struct temporary_dir *t)
 {
-    if (!is_standard(o->resume))
+    if (!is_standard(*path))
         return 0;
     output_cleanup_on_signal();
     int rc = temporary_dir_new(t);
     if (!rc)
         rc = ckpt_unpack_into("-", t->path);
-    o->resume = t->path;
+    *path = t->path;
+    return rc;
+}
+
+/* -r, or the recipe in the checkpoint whose weights are taken; says where that has another model. */
+static int get_init_recipe(const struct options *o, struct recipe **r)
+{
+    char said[400];
+    int rc = run_init_recipe(r, o->init, o->recipe, o->set.v, o->set.n, said, sizeof said);
+    if (!rc && *said && !o->quiet)
+        text_line(stderr, "gpt-train: %s", said);
+    return rc;
+}
+
+/* --continue: where -o holds a checkpoint that is what to resume, else there is nothing. */
+static int find_continued(struct options *o)
+{
+    if (!o->go_on)
+        return 0;
+    int rc = run_begun(o->out);
+    if (!rc)
+        o->resume = o->out, o->init = NULL; /* it has begun already */
+    else if (rc == GPT_NO && !o->recipe)
+        return err_set(GPT_USAGE, "expected -r RECIPE: %s holds no checkpoint to continue", o->out);
+    return rc == GPT_NO ? 0 : rc;
+}
+
+/* The first line of a that b has not, where they part; its end in *n. */
+static const char *first_difference(const char *a, const char *b, int *n)
+{
+    const char *line = a;
+    for (; *a && *a == *b; a++, b++)
+        if (*a == '\n')
+            line = a + 1;
+    *n = (int)strcspn(line, "\n");
+    return line;
+}
+
+static int another_recipe(const struct options *o, const struct recipe *given,
+                          const struct recipe *saved)
+{
+    int n, m;
+    const char *there = recipe_canonical(saved), *here = recipe_canonical(given);
+    const char *in_there = first_difference(there, here, &n);
+    const char *in_here = first_difference(here, there, &m);
+    return err_set(
+        GPT_INPUT,
+        "%s: the run there was made with another recipe (%s %s) than %s (%s %s): there "
+        "'%.*s', here '%.*s'; leave -r out to continue it, with --set for what shall differ",
+        o->resume, saved->name, saved->hash, o->recipe, given->name, given->hash, n, in_there, m,
+        in_here);
+}
+
+/* -r, where it is a run's folder: the recipe of its newest checkpoint, else of its log. */
+static int read_recipe(struct recipe **r, const char *from, const char *const *set, int n)
+{
+    struct stat st;
+    if (recipe_named_find(from) || stat(from, &st) || !S_ISDIR(st.st_mode))
+        return recipe_read(r, from, set, n);
+    char *manifest = path_join(from, "MANIFEST"), *log = path_join(from, "log.txt");
+    int rc = !manifest || !log ? err_memory() : !access(manifest, F_OK) ? 0 : run_begun(from);
+    if (!rc)
+        rc = run_recipe(r, from, set, n);
+    else if (rc == GPT_NO && !access(log, F_OK))
+        rc = recipe_read(r, log, set, n);
+    else if (rc == GPT_NO)
+        rc = err_set(GPT_INPUT,
+                     "%s: expected a recipe, or a run's folder with a checkpoint or log.txt", from);
+    free(manifest);
+    free(log);
+    return rc;
+}
+
+/* -r as it is when --fit has set what it set in the run that is resumed. */
+static int read_fitted(const struct options *o, const struct recipe *saved, struct recipe **r)
+{
+    char chunks[FIT_KEY_SIZE], block[FIT_KEY_SIZE];
+    const char **set = calloc((size_t)o->set.n + FIT_KEYS, sizeof *set);
+    int n = o->set.n;
+    if (!set)
+        return err_memory();
+    for (int i = 0; i < n; i++)
+        set[i] = o->set.v[i];
+    snprintf(chunks, sizeof chunks, "data.chunks=%d", saved->data.chunks);
+    snprintf(block, sizeof block, "precision.head_block=%d", saved->precision.head.block);
+    if (o->fit) {
+        set[n++] = chunks;
+        set[n++] = block;
+    }
+    int rc = read_recipe(r, o->recipe, set, n);
+    free(set);
     return rc;
 }
 
@@ -360,22 +525,21 @@ static int get_recipe(const struct options *o, struct recipe **r)
 {
     struct recipe *saved;
     int rc;
-    if (!o->recipe && !o->resume)
+    if (!o->recipe && !o->resume && !o->init)
         return err_set(GPT_USAGE, "expected -r RECIPE (or --resume DIR)");
+    if (o->init)
+        return get_init_recipe(o, r);
     if (!o->resume)
-        return recipe_read(r, o->recipe, o->set.v, o->set.n);
+        return read_recipe(r, o->recipe, o->set.v, o->set.n);
     if ((rc = run_recipe(&saved, o->resume, o->set.v, o->set.n)))
         return rc;
     if (!o->recipe) {
         *r = saved;
         return 0;
     }
-    rc = recipe_read(r, o->recipe, o->set.v, o->set.n);
+    rc = read_fitted(o, saved, r);
     if (!rc && strcmp((*r)->hash, saved->hash)) {
-        rc = err_set(GPT_INPUT,
-                     "%s: the run there was made with another recipe (%s %s) than %s "
-                     "(%s %s); leave -r out to continue it, with --set for what shall differ",
-                     o->resume, saved->name, saved->hash, o->recipe, (*r)->name, (*r)->hash);
+        rc = another_recipe(o, *r, saved);
         recipe_free(*r);
         *r = NULL;
     }
@@ -479,6 +643,8 @@ static int read_vocabulary(const char *file, const struct recipe *r, struct of_v
     return rc;
 }
 
+static void warn(const char *message) { text_line(stderr, "gpt-train: %s", message); }
+
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
@@ -504,6 +670,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .used = used,
         .out = o->out,
         .resume = o->bench ? NULL : o->resume,
+        .init = o->bench ? NULL : o->init,
         .ranks = (int)o->ranks,
         .ops_bytes = ops_bytes,
         .no_graph = o->no_graph,
@@ -513,9 +680,12 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .wide = o->wide,
         .trace = o->trace,
         .stage = o->stage > 0 ? (int)o->stage : 0,
-        .keep = (int)o->keep,
+        .keep = o->keep < 0 ? 2 : (int)o->keep,
+        .keep_all_else = o->keep < 0,
         .backend = b,
         .log = b->first ? NULL : stdout,
+        .warn = warn,
+        .note = o->quiet ? NULL : warn,
         .arguments = arguments,
         .began = began,
         /* A log on the terminal shows progress itself, and a progress line would mix with it. */
@@ -525,6 +695,9 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
                                             : PROGRESS_AUTO,
     };
     silent = o->quiet;
+    output = o->out;
+    continued = o->go_on;
+    on_terminal = isatty(STDERR_FILENO);
     stop_on_signals();
     rc = run_train(&run);
     of_vocabulary_free(&vocab);
@@ -533,18 +706,14 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
 
 static void say_stopped(const struct options *o, int64_t used)
 {
-    char *dir;
-    if (o->out && run_checkpoint(o->out, &dir)) {
-        text_line(stderr, "gpt-train: stopped by a signal before the first checkpoint");
-        return;
-    }
-    text_line(stderr, "gpt-train: stopped by a signal; %s%s",
-              o->out ? "resume with --resume " : "without -o nothing of it is kept",
-              o->out ? o->out : "");
-    if (!o->out)
-        return;
-    free(dir);
-    if (is_standard(o->data))
+    struct words w = { 0 };
+    say_what_is_left(&w);
+    text_line(stderr, "gpt-train: stopped by a signal%s%.*s",
+              run_progress().reached < 0 ? " before the first step"
+              : o->out                   ? ""
+                                         : "; without -o nothing is kept",
+              (int)w.n, w.text);
+    if (o->out && run_progress().kept >= 0 && is_standard(o->data))
         text_line(stderr,
                   "gpt-train: -d - takes the stream from its beginning: the resumed run skips the "
                   "%lld tokens used so far",
@@ -570,8 +739,22 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     }
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */
+    struct words w = { 0 };
+    if (rc > 0 && o->out && !o->bench) {
+        say_what_is_left(&w);
+        return err_set(rc, "%s%.*s", err_message(), (int)w.n, w.text);
+    }
+    if (rc == RUN_ENDED) {
+        if (!o->quiet)
+            text_line(stderr,
+                      "gpt-train: nothing to do: the run has ended at step %d; -s schedule.steps=N "
+                      "with N above %d goes on",
+                      schedule_total(*r), schedule_total(*r) - (*r)->schedule.extension);
+        return 0;
+    }
     if (rc != RUN_STOPPED)
         return rc;
+    clearerr(stdout); /* the log is whole in its copy */
     if (!o->quiet)
         say_stopped(o, used);
     return 0;
@@ -583,15 +766,21 @@ static int check_options(struct options *o)
     int rc = opt_choose(o->plan, "--plan", o->bench, "--bench");
     if (!rc)
         rc = opt_choose(o->quiet, "--quiet", o->progress, "--progress");
+    if (!rc)
+        rc = opt_choose(o->go_on, "--continue", o->resume, "--resume");
+    if (!rc && o->go_on && !o->out)
+        rc = err_set(GPT_USAGE, "--continue needs -o DIR");
     if (rc)
+        return rc;
+    if ((rc = opt_choose(o->init, "--init", o->resume, "--resume")))
         return rc;
     if (o->wide && !o->plan && !o->bench)
         return err_set(GPT_USAGE, "--wide needs --plan or --bench");
     if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
-            is_set(o, "optimizer.coeffs=-") >
+            is_standard(o->init) + is_set(o, "optimizer.coeffs=-") >
         1)
-        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume and -s optimizer.coeffs=-: "
-                                  "standard input is read once");
+        return err_set(GPT_USAGE, "'-' twice among -r, -d, --resume, --init and -s "
+                                  "optimizer.coeffs=-: standard input is read once");
     if (is_standard(o->val))
         return err_set(GPT_USAGE, "--val -: expected files or a folder of shards");
     if (o->gpus && (o->ranks || (o->device && strcmp(o->device, "cuda"))))
@@ -617,8 +806,6 @@ static int check_options(struct options *o)
         return err_set(GPT_USAGE, "--threads is for --device cpu alone");
     if (o->keep >= 0 && !o->out)
         return err_set(GPT_USAGE, "--keep needs -o DIR");
-    if (o->keep < 0)
-        o->keep = 2;
     if (!(o->ranks_timeout > 0))
         o->ranks_timeout = 6;
     return 0;
@@ -630,7 +817,8 @@ int main(int argc, char **argv)
     const struct opt table[] = {
         { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
         { 'r', "recipe", "RECIPE", OPT_STR, &o.recipe,
-          "the experiment, gpt-recipe(5): a file, or a name of --recipes", 0, 0, NULL },
+          "the experiment, gpt-recipe(5): a file, a run's folder, or a name of --recipes", 0, 0,
+          NULL },
         OPT_SWITCH(0, "recipes", &o.recipes, "list the recipes that have names, and exit"),
         { 's', "set", "KEY=VALUE", OPT_LIST, &o.set,
           "override section.key of the recipe; may be repeated", 0, 0, NULL },
@@ -651,11 +839,18 @@ int main(int argc, char **argv)
           NULL },
         OPT_SWITCH(0, "fit", &o.fit,
                    "where memory is short, set the keys that the message would propose"),
-        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints into DIR", 0, 0, NULL },
+        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints and a copy of the log into DIR",
+          0, 0, NULL },
         { 0, "resume", "DIR", OPT_STR, &o.resume,
           "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",
           0, 0, NULL },
-        { 0, "keep", "N", OPT_I64, &o.keep, "how many checkpoints to keep, the newest; 0: all (2)",
+        OPT_SWITCH(0, "continue", &o.go_on,
+                   "resume what DIR of -o holds; where it holds no checkpoint, begin"),
+        { 0, "init", "DIR", OPT_STR, &o.init,
+          "begin a new run with the weights of a checkpoint, named as for --resume", 0, 0, NULL },
+        { 0, "keep", "N", OPT_I64, &o.keep,
+          "how many checkpoints DIR keeps, the newest; 0: all (2 of "
+          "this process's own)",
           0, 1e6, NULL },
         { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
         { 0, "ranks", "N", OPT_I64, &o.ranks,
@@ -707,7 +902,9 @@ int main(int argc, char **argv)
     if (!rc)
         rc = check_options(&o);
     if (!rc)
-        rc = unpack_resumed(&o, &unpacked);
+        rc = unpack(o.resume ? &o.resume : &o.init, &unpacked);
+    if (!rc)
+        rc = find_continued(&o);
     if (!rc)
         rc = get_recipe(&o, &r);
     if (!rc)

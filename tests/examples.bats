@@ -61,6 +61,15 @@ less() {
     [[ ${lines[-1]} = "the same bits: step-"* ]]
 }
 
+@test "fine-tune.sh: ahead of a run from scratch at every validation" {
+    run --separate-stderr env STEPS=10 examples/fine-tune.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} = "init: $(sed -n 's/^end //p' "$OUT"/run/step-000036/MANIFEST) step 36 of $OUT/run/step-000036" ]]
+    [ "${#lines[@]}" -eq 5 ]
+    awk 'NR > 2 && !($2 + 0.1 < $3) { bad = 1 } END { exit bad || NR != 5 }' <<<"$output"
+}
+
 # gpt-train prints four digits, half a unit of which is 5e-5; the rest is for sums of f32 in another
 # order.
 @test "export-to-numpy.sh: NumPy's loss is ours to 2e-4" {
@@ -83,38 +92,34 @@ less() {
     less "$(last_loss "$log")" "$(awk -v x="$(first_loss "$log")" 'BEGIN { print x - 1 }')"
 }
 
-# A model that is large enough for rules to differ in it.
-NARROW=(-s model.head_dim=16 -s model.mlp_width=64 -s data.val_tokens=2048 -s data.val_chunk=1024)
-
 # The recipe's schedule goes on for 6 steps after those asked for.
 @test "compare-runs.sh: three runs of each rate, and what differs between them" {
-    run --separate-stderr env STEPS=2 examples/compare-runs.sh
+    run --separate-stderr examples/compare-runs.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
-    grep -qE '^lr-0.023 +3 +8 ' <<<"$output"
-    grep -qE '^lr-0.030 +3 +8 ' <<<"$output"
+    grep -qE '^lr-0.023 +3 +16 ' <<<"$output"
+    grep -qE '^lr-0.030 +3 +16 ' <<<"$output"
     grep -qx -- '-muon_lr = 0.023' <<<"$output"
     grep -qx '+muon_lr = 0.030' <<<"$output"
 }
 
 @test "adam-states.sh: runs of each form of the moments, compared with f32" {
-    run --separate-stderr env STEPS=2 SEEDS="1 2" examples/adam-states.sh "${NARROW[@]}"
+    run --separate-stderr examples/adam-states.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     for form in bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4m3-stochastic; do
-        grep -qE "^$form +2 +8 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
+        grep -qE "^$form +2 +12 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
     done
     grep -qx '+adam_states = e4m3' <<<"$output"
 }
 
 @test "optimizers.sh: runs of each rule, two at a time, compared with the record's" {
-    run --separate-stderr env STEPS=2 SEEDS="1 2" JOBS=2 SIDES="normuon muon adam-last aol-4 gram f32" \
-        examples/optimizers.sh "${NARROW[@]}"
+    run --separate-stderr env SIDES="normuon muon adam-last aol-4 gram f32" examples/optimizers.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     for side in muon adam-last aol-4 gram f32; do
-        grep -qE "^$side +2 +8 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
-        ! cmp -s "$OUT/optimizers-2/normuon/seed-1.log" "$OUT/optimizers-2/$side/seed-1.log"
+        grep -qE "^$side +2 +12 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
+        ! cmp -s "$OUT/optimizers-6/normuon/seed-1.log" "$OUT/optimizers-6/$side/seed-1.log"
     done
 }
 

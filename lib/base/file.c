@@ -53,7 +53,7 @@ static void remove_directory(const char *path)
     }
 }
 
-static void on_signal(int sig)
+void output_end_by_signal(int sig)
 {
     for (int i = 0; i < TEMPORARIES_MAX; i++) {
         const char *tmp = atomic_load(&temporaries[i]);
@@ -73,7 +73,7 @@ void output_cleanup_on_signal(void)
         if (sa.sa_handler == SIG_IGN) /* nohup stays nohup */
             continue;
         memset(&sa, 0, sizeof sa);
-        sa.sa_handler = on_signal;
+        sa.sa_handler = output_end_by_signal;
         sigaction(signals[i], &sa, NULL);
     }
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,6 +337,7 @@ int opt_parse_verb(const struct command *c, const char *verb, const struct opt *
 {
     struct tables t = { .verb = verb, .all = all };
     hold_standard_descriptors();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing, with a message */
     int rc = make_tables(c, &t);
     if (!rc)
         rc = parse(c, &t, argc, argv);

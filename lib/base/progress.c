@@ -2,12 +2,15 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
+
+static _Atomic int shown; /* width of the line on stderr */
 
 double now_seconds(void)
 {
@@ -68,13 +71,21 @@ void progress_line(struct progress *p, const char *fmt, ...)
      * to column 1, so that output of another program does not follow the line. */
     p->width = fprintf(stderr, "\r%-*s\r", p->width, text) - 2;
     fflush(stderr);
+    shown = p->width;
+}
+
+void progress_wipe(void)
+{
+    int width = atomic_exchange(&shown, 0);
+    if (width > 0) {
+        fprintf(stderr, "\r%*s\r", width, "");
+        fflush(stderr);
+    }
 }
 
 void progress_end(struct progress *p)
 {
-    if (p->on && p->width > 0) {
-        fprintf(stderr, "\r%*s\r", p->width, "");
-        fflush(stderr);
-    }
+    if (p->on)
+        progress_wipe();
     p->width = 0;
 }

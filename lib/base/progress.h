@@ -24,6 +24,8 @@ struct progress {
 void progress_init(struct progress *p, enum progress_mode mode);
 void progress_line(struct progress *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(struct progress *p);
+/* Wipes a line that is shown, so that a message does not stand in it; text_line does so. */
+void progress_wipe(void);
 double now_seconds(void); /* monotonic */
 /* "3:07", "1:02:45"; buf of 16 bytes. */
 char *format_duration(char *buf, double seconds);

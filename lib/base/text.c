@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/progress.h"
 
 bool text_ends(const char *s, const char *end)
 {
@@ -61,7 +62,14 @@ void text_line(FILE *f, const char *fmt, ...)
     va_end(ap);
     if (n < 0)
         return;
-    text_plain(f, line, (size_t)n);
+    if (f == stderr)
+        progress_wipe();
+    for (char *next, *at = line; at; at = next) { /* indented lines go on: a text and its caret */
+        next = strstr(at, "\n    ");
+        text_plain(f, at, next ? (size_t)(next - at) : strlen(at));
+        if (next)
+            fputc(*next++, f);
+    }
     fputc('\n', f);
     free(line);
 }

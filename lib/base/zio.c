@@ -6,9 +6,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 #include "base/text.h"
 
 enum { IN_BYTES = 1 << 17, OUT_BYTES = 1 << 17 }; /* zstd's block, the unit it works in */
@@ -19,12 +21,13 @@ enum format { PLAIN, ZSTD, GZIP };
 
 struct zreader {
     int fd;
-    int wake; /* readable: reading ends; -1: none */
+    bool waits; /* not a regular file: bytes may be long in coming */
     char *path;
     enum format format;
     bool eof; /* the file has ended: what is in in[] is the last */
     bool in_frame; /* a frame has begun and not ended */
     bool more; /* the decoder holds output that it had no room for */
+    bool padded; /* gzip: zeros have followed the last frame */
     int failed; /* code of the first failure; its message in why */
     char why[512];
     uint64_t raw, out; /* bytes taken from in[], bytes handed out */
@@ -46,11 +49,18 @@ static int fail(struct zreader *r, int code)
     return code;
 }
 
-/* Waits for the file, or for the end of waiting. */
+/* Readable: waiting ends; -1: none. */
+static int wake = -1;
+
+void zio_wake(int fd) { wake = fd; }
+
+/* Waits for bytes of what is no regular file, or for the end of waiting. */
 static int wait_for_input(struct zreader *r)
 {
-    struct pollfd p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = r->wake, .events = POLLIN } };
-    while (r->wake >= 0 && poll(p, 2, -1) < 0)
+    struct pollfd p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = wake, .events = POLLIN } };
+    if (!r->waits)
+        return GPT_OK;
+    while (poll(p, 2, -1) < 0)
         if (errno != EINTR)
             return fail(r, err_sys("cannot wait for '%s'", r->path));
     if (p[1].revents)
@@ -119,13 +129,21 @@ static int seek(struct zreader *r, uint64_t raw)
     return GPT_OK;
 }
 
-static int open_at(struct zreader **out, const char *path, uint64_t raw, int wake)
+/* Opens a FIFO without waiting for its writer, which wait_for_input does. */
+static int open_input(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    return fd;
+}
+
+static int open_at(struct zreader **out, const char *path, uint64_t raw)
 {
     bool is_stdin = !strcmp(path, "-");
     struct zreader *r = is_stdin ? standard : NULL;
     if (r) {
         standard = NULL;
-        r->wake = wake;
         *out = r;
         return GPT_OK;
     }
@@ -134,8 +152,9 @@ static int open_at(struct zreader **out, const char *path, uint64_t raw, int wak
         free(r);
         return err_memory();
     }
-    r->wake = wake;
-    r->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    r->fd = is_stdin ? STDIN_FILENO : open_input(path);
+    r->waits = r->fd >= 0 && !fstat(r->fd, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
     int rc = r->fd >= 0 ? seek(r, raw) : err_sys("cannot open '%s'", path);
     if (!rc)
         rc = detect(r);
@@ -148,16 +167,11 @@ static int open_at(struct zreader **out, const char *path, uint64_t raw, int wak
     return GPT_OK;
 }
 
-int zreader_open(struct zreader **r, const char *path) { return open_at(r, path, 0, -1); }
+int zreader_open(struct zreader **r, const char *path) { return open_at(r, path, 0); }
 
 int zreader_open_at(struct zreader **r, const char *path, uint64_t raw)
 {
-    return open_at(r, path, raw, -1);
-}
-
-int zreader_open_until(struct zreader **r, const char *path, int wake)
-{
-    return open_at(r, path, 0, wake);
+    return open_at(r, path, raw);
 }
 
 bool zreader_plain(const struct zreader *r) { return r->format == PLAIN; }
@@ -190,6 +204,13 @@ static int decode_zstd(struct zreader *r, void *buf, size_t n, size_t *got)
     r->raw += in.pos - r->pos;
     r->pos = in.pos;
     *got = out.pos;
+    if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
+        return fail(r,
+                    err_set(GPT_INPUT,
+                            "%s: offset %llu: expected a zstd window of at most 128 MiB, found a "
+                            "larger one: 'zstd -dc --long=31' decompresses it, into a pipe or a "
+                            "file",
+                            r->path, (unsigned long long)r->raw));
     if (ZSTD_isError(left))
         return bad_frame(r, ZSTD_getErrorName(left));
     r->in_frame = left != 0;
@@ -214,6 +235,18 @@ static int decode_gzip(struct zreader *r, void *buf, size_t n, size_t *got)
         return bad_frame(r, r->gzip.msg ? r->gzip.msg : "damaged data");
     r->in_frame = rc != Z_STREAM_END;
     return GPT_OK;
+}
+
+/* Takes the zeros that follow a gzip stream on tapes and in archives of blocks, as gzip(1) does;
+ * nothing follows them. */
+static int skip_padding(struct zreader *r)
+{
+    while (r->pos < r->end && !r->in[r->pos]) {
+        r->pos++;
+        r->raw++;
+        r->padded = true;
+    }
+    return r->padded && r->pos < r->end ? bad_frame(r, "data behind zero padding") : GPT_OK;
 }
 
 static int copy_plain(struct zreader *r, void *buf, size_t n, size_t *got)
@@ -246,9 +279,13 @@ static int decode_some(struct zreader *r, void *buf, size_t n, size_t *got)
         int rc = r->more ? GPT_OK : fill(r);
         if (rc)
             return rc;
+        if (r->format == GZIP && !r->in_frame && (rc = skip_padding(r)))
+            return rc;
         bool last = r->pos == r->end && r->eof;
         if (last && !r->in_frame)
             break;
+        if (r->padded) /* to the end of the file */
+            continue;
         rc = r->format == PLAIN  ? copy_plain(r, buf, n, got)
              : r->format == ZSTD ? decode_zstd(r, buf, n, got)
                                  : decode_gzip(r, buf, n, got);

@@ -2,8 +2,8 @@
  *
  * Readers detect the format by its first bytes, whatever the name; only an empty
  * file whose name ends in .zst or .gz is GPT_INPUT, for it was cut. Any number of
- * concatenated frames is one stream; a stream that ends inside a frame or fails
- * its checksum is GPT_INPUT with path and offset. "-" is stdin; who closes it
+ * concatenated frames is one stream, zeros may follow gzip's; a stream that ends inside a frame or
+ * fails its checksum is GPT_INPUT with path and offset. "-" is stdin; who closes it
  * without having read from it leaves it whole to the next to open it.
  *
  *     struct zreader *r;
@@ -28,9 +28,10 @@ struct zreader;
 int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
 /* From byte `raw` of the file on, where a frame must begin (zwriter_frame). */
 int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHECK;
-/* Reading fails (GPT_SYSTEM) as soon as the descriptor `wake` is readable: for a pipe that may stand
- * still. Another thread can end the waiting thus. */
-int zreader_open_until(struct zreader **r, const char *path, int wake) MUST_CHECK;
+/* From now on reading what is no regular file, a pipe that may stand still or a FIFO without a writer,
+ * fails (GPT_SYSTEM) as soon as the descriptor is readable; -1: none. Another thread, or the handler of
+ * a signal, can end the waiting thus. Before readers are opened. */
+void zio_wake(int fd);
 bool zreader_plain(const struct zreader *r); /* not compressed */
 /* The first n bytes, or all there are, without taking them; before the first read only. *p is valid
  * until that. */

@@ -144,6 +144,7 @@ void ckpt_close(struct ckpt *c)
 
 const char *ckpt_dir(const struct ckpt *c) { return c->dir; }
 const struct ckpt_info *ckpt_info(const struct ckpt *c) { return &c->manifest.info; }
+const char *ckpt_hash(const struct ckpt *c) { return c->manifest.hash; }
 const char *ckpt_recipe_hash(const struct ckpt *c) { return c->manifest.recipe_hash; }
 
 const char *ckpt_state(const struct ckpt *c, const char *key)

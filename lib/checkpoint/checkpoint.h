@@ -35,6 +35,7 @@ void ckpt_close(struct ckpt *c);
 const char *ckpt_dir(const struct ckpt *c);
 const struct ckpt_info *ckpt_info(const struct ckpt *c);
 const char *ckpt_recipe_hash(const struct ckpt *c);
+const char *ckpt_hash(const struct ckpt *c); /* of MANIFEST, as its last line says it */
 const char *ckpt_state(const struct ckpt *c, const char *key); /* NULL: none */
 /* The value of key as a whole number from 0 on; missing or another: GPT_INPUT. */
 int ckpt_state_i64(const struct ckpt *c, const char *key, int64_t *out) MUST_CHECK;

@@ -283,7 +283,8 @@ int ckpt_at(const char *path, char **dir)
     return rc || itself ? rc : ckpt_latest(path, dir);
 }
 
-int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t **steps, int *n)
+int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t above,
+                  int64_t **steps, int *n)
 {
     int all, rc;
     *steps = NULL;
@@ -293,16 +294,16 @@ int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t *
     if ((rc = ckpt_list(root, steps, &all)))
         return rc;
     for (int i = 0; i < all - keep_last; i++)
-        if (keep_every <= 0 || (*steps)[i] % keep_every)
+        if ((*steps)[i] > above && (keep_every <= 0 || (*steps)[i] % keep_every))
             (*steps)[(*n)++] = (*steps)[i];
     return 0;
 }
 
 /* The renames are synced before files are removed, so that no step-N is ever incomplete. */
-int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int *removed)
+int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int64_t above, int *removed)
 {
     int64_t *steps;
-    int n, gone = 0, rc = ckpt_prunable(root, keep_last, keep_every, &steps, &n);
+    int n, gone = 0, rc = ckpt_prunable(root, keep_last, keep_every, above, &steps, &n);
     if (!rc)
         rc = remove_leftovers(root, false);
     while (!rc && gone < n) {

@@ -258,9 +258,8 @@ static int parse_line(struct ckpt_manifest *m, struct line *l)
 }
 
 /* The last line holds the XXH3 of all lines above it. Checks it and removes it from text and *n. */
-static int check_end(const char *path, char *text, size_t *n)
+static int check_end(const char *path, char *text, size_t *n, char found[33])
 {
-    char found[33];
     size_t above = *n >= 37 ? *n - 37 : 0; /* "end " + 32 digits + newline */
     if (*n < 38 || text[above - 1] != '\n' || strncmp(text + above, "end ", 4) ||
         text[*n - 1] != '\n')
@@ -303,7 +302,7 @@ int ckpt_manifest_parse(struct ckpt_manifest *m, const char *path, char *text, s
     if (strncmp(text, "gpt checkpoint ", 15))
         return err_set(GPT_INPUT, "%s: line 1: expected 'gpt checkpoint %d', found '%.*s'", path,
                        FORMAT, (int)(strcspn(text, "\n") & 63), text);
-    if ((rc = check_end(path, text, &n)))
+    if ((rc = check_end(path, text, &n, m->hash)))
         return rc;
     for (char *s = text, *end; !rc && *s; s = end + 1) {
         l.number++;

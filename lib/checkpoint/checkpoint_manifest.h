@@ -60,6 +60,7 @@ struct ckpt_file {
 struct ckpt_manifest {
     struct ckpt_info info; /* its recipe is a file of its own: NULL until set, then freed, too */
     char *recipe_hash;
+    char hash[33]; /* its last line: XXH3 of all others, and so of all that the checkpoint holds */
     struct ckpt_entry *entries; /* by name */
     int nentries;
     struct ckpt_file *files;

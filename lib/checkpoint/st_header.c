@@ -5,35 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/grow.h"
-#include "base/json.h"
-#include "base/text.h"
+#include "checkpoint/st_text.h"
 
 static const struct type {
     const char *name;
     unsigned bits;
     enum dtype dtype;
 } types[] = {
-    { "F64", 64, DT_F64 },
-    { "F32", 32, DT_F32 },
-    { "F16", 16, DT_F16 },
-    { "BF16", 16, DT_BF16 },
-    { "I64", 64, DT_I64 },
-    { "I32", 32, DT_I32 },
-    { "I16", 16, DT_I16 },
-    { "U16", 16, DT_U16 },
-    { "I8", 8, DT_I8 },
-    { "U8", 8, DT_U8 },
-    { "BOOL", 8, DT_BOOL },
-    { "F8_E4M3", 8, DT_E4M3 },
-    { "F8_E5M2", 8, DT_E5M2 },
-    { "U64", 64, DT_NONE },
-    { "U32", 32, DT_NONE },
-    { "C64", 64, DT_NONE },
-    { "F8_E8M0", 8, DT_NONE },
-    { "F8_E4M3FNUZ", 8, DT_NONE },
-    { "F8_E5M2FNUZ", 8, DT_NONE },
-    { "F6_E2M3", 6, DT_NONE },
-    { "F6_E3M2", 6, DT_NONE },
+    { "F64", 64, DT_F64 },         { "F32", 32, DT_F32 },     { "F16", 16, DT_F16 },
+    { "BF16", 16, DT_BF16 },       { "I64", 64, DT_I64 },     { "U64", 64, DT_U64 },
+    { "I32", 32, DT_I32 },         { "U32", 32, DT_U32 },     { "I16", 16, DT_I16 },
+    { "U16", 16, DT_U16 },         { "I8", 8, DT_I8 },        { "U8", 8, DT_U8 },
+    { "BOOL", 8, DT_BOOL },        { "F8_E4M3", 8, DT_E4M3 }, { "F8_E5M2", 8, DT_E5M2 },
+    { "C64", 64, DT_NONE },        { "F8_E8M0", 8, DT_NONE }, { "F8_E4M3FNUZ", 8, DT_NONE },
+    { "F8_E5M2FNUZ", 8, DT_NONE }, { "F6_E2M3", 6, DT_NONE }, { "F6_E3M2", 6, DT_NONE },
     { "F4", 4, DT_NONE },
 };
 enum { NTYPES = sizeof types / sizeof types[0] };
@@ -46,88 +31,9 @@ const char *st_type_name(enum dtype t)
     return NULL;
 }
 
-static unsigned type_bits(const char *name)
-{
-    for (int i = 0; i < NTYPES; i++)
-        if (types[i].name == name) /* tensors point into the table */
-            return types[i].bits;
-    return 0;
-}
-
-/* --- the header's text --- */
-
-struct text {
-    struct json j;
-    const char *path, *begin;
-    uint64_t base; /* offset of begin in the file, for messages */
-};
-
-/* "expected ..., found" what stands at p: a character, or all of an escape. */
-static int wrong(const struct text *c, const char *p, const char *expected)
-{
-    char found[20] = "its end";
-    int n = 0, most = c->j.end - p < 2 || *p != '\\' ? 1 : p[1] == 'u' ? 6 : 2;
-    while (n < most && p + n < c->j.end && p[n] > 32 && p[n] < 127)
-        n++;
-    if (n)
-        snprintf(found, sizeof found, "'%.*s'", n, p);
-    else if (p < c->j.end)
-        snprintf(found, sizeof found, "byte 0x%02x", (unsigned char)*p);
-    return err_set(GPT_INPUT, "%s: offset %" PRIu64 ": header: expected %s, found %s", c->path,
-                   c->base + (uint64_t)(p - c->begin), expected, found);
-}
-
-/* The first error of the JSON parser, as a message; 0 when there is none. */
-static int checked(const struct text *c) { return c->j.bad ? wrong(c, c->j.at, c->j.bad) : 0; }
-
-/* Decodes s, which must be UTF-8 without U+0000, to a NUL-terminated string. Caller frees. */
-static int decode(const struct text *c, const struct json_string *s, char **out)
-{
-    const char *end = s->s + s->n;
-    char *o;
-    *out = NULL;
-    if (c->j.bad)
-        return checked(c);
-    if (!(*out = o = malloc(s->n + 1))) /* what is decoded is never longer */
-        return err_memory();
-    for (const char *p = s->s; p < end;) {
-        size_t n = text_utf8(p, (size_t)(end - p)), k = n;
-        const char *expected = n ? NULL : "UTF-8";
-        if (*p == '\\') {
-            n = p[1] == 'u' ? 6 : 2;
-            k = json_unescape(&(struct json_string){ p, n, true }, o);
-            if (text_utf8(o, k) != k && end - p >= 12 && !memcmp(p + 6, "\\u", 2)) {
-                n = 12; /* a pair of surrogates */
-                k = json_unescape(&(struct json_string){ p, n, true }, o);
-            }
-            expected = text_utf8(o, k) != k ? "a pair of surrogates"
-                       : *o                 ? NULL
-                                            : "no U+0000 in a string";
-        } else {
-            memcpy(o, p, n);
-        }
-        if (expected) {
-            free(*out);
-            *out = NULL;
-            return wrong(c, p, expected);
-        }
-        p += n;
-        o += k;
-    }
-    *o = 0;
-    return 0;
-}
-
-static int string(struct text *c, char **out)
-{
-    struct json_string s = { NULL, 0, false };
-    json_string(&c->j, &s);
-    return decode(c, &s, out);
-}
-
 /* --- grammar --- */
 
-static int numbers(struct text *c, uint64_t **v, size_t *n)
+static int numbers(struct st_text *c, uint64_t **v, size_t *n)
 {
     *v = NULL;
     *n = 0;
@@ -138,21 +44,22 @@ static int numbers(struct text *c, uint64_t **v, size_t *n)
             return rc;
         *n += json_u64(&c->j, &(*v)[*n]);
     }
-    return checked(c);
+    return st_text_end(c);
 }
 
-static int set_type(struct text *c, struct st_tensor *t)
+static int set_type(struct st_text *c, struct st_tensor *t)
 {
     json_peek(&c->j);
     const char *at = c->j.at;
     char *name;
-    int rc = string(c, &name);
+    int rc = st_text_string(c, &name);
     if (rc)
         return rc;
     for (int i = 0; i < NTYPES; i++)
         if (!strcmp(types[i].name, name)) {
             t->type = types[i].name;
             t->dtype = types[i].dtype;
+            t->bits = types[i].bits;
         }
     if (!t->type)
         rc = err_set(GPT_INPUT, "%s: offset %" PRIu64 ": tensor '%s': unknown dtype '%s'", c->path,
@@ -161,7 +68,7 @@ static int set_type(struct text *c, struct st_tensor *t)
     return rc;
 }
 
-static int set_shape(struct text *c, struct st_tensor *t)
+static int set_shape(struct st_text *c, struct st_tensor *t)
 {
     size_t n;
     int rc = numbers(c, &t->shape, &n);
@@ -179,7 +86,7 @@ static int set_shape(struct text *c, struct st_tensor *t)
     return 0;
 }
 
-static int set_offsets(struct text *c, struct st_tensor *t)
+static int set_offsets(struct st_text *c, struct st_tensor *t)
 {
     uint64_t *v;
     size_t n;
@@ -200,26 +107,22 @@ static int set_offsets(struct text *c, struct st_tensor *t)
     return rc;
 }
 
-/* {"dtype": ..., "shape": ..., "data_offsets": ...} in any order, nothing else. */
-static int tensor(struct text *c, struct st_tensor *t)
+/* {"dtype": ..., "shape": ..., "data_offsets": ...} in any order; other fields are passed over. */
+static int tensor(struct st_text *c, struct st_tensor *t)
 {
     static const char *field[3] = { "dtype", "shape", "data_offsets" };
-    static int (*const set[3])(struct text *, struct st_tensor *) = { set_type, set_shape,
-                                                                      set_offsets };
+    static int (*const set[3])(struct st_text *, struct st_tensor *) = { set_type, set_shape,
+                                                                         set_offsets };
     bool seen[3] = { false, false, false };
     struct json_string key;
     json_open(&c->j, '{');
     while (json_key(&c->j, &key)) {
-        char *name;
         int k = 0, rc;
         while (k < 3 && !json_equal(&key, field[k]))
             k++;
         if (k == 3) {
-            if (!(rc = decode(c, &key, &name)))
-                rc = err_set(GPT_INPUT, "%s: tensor '%s': unknown field '%s'", c->path, t->name,
-                             name);
-            free(name);
-            return rc;
+            json_skip(&c->j);
+            continue;
         }
         if (seen[k])
             return err_set(GPT_INPUT, "%s: tensor '%s': field '%s' comes twice", c->path, t->name,
@@ -231,41 +134,48 @@ static int tensor(struct text *c, struct st_tensor *t)
     for (int k = 0; k < 3 && !c->j.bad; k++)
         if (!seen[k])
             return err_set(GPT_INPUT, "%s: tensor '%s': has no '%s'", c->path, t->name, field[k]);
-    return checked(c);
+    return st_text_end(c);
 }
 
-static int metadata(struct text *c, struct st_header *h)
+/* A map from strings to strings, or null, which some writers have for none. */
+static int metadata(struct st_text *c, struct st_header *h)
 {
     struct json_string key;
-    if (h->meta)
-        return err_set(GPT_INPUT, "%s: header: '__metadata__' comes twice", c->path);
+    if (json_peek(&c->j) == 'n') {
+        json_skip(&c->j);
+        return st_text_end(c);
+    }
     json_open(&c->j, '{');
     for (;;) {
         int rc = grow_one(&h->meta, h->nmeta, sizeof *h->meta);
         if (rc)
             return rc;
         if (!json_key(&c->j, &key))
-            return checked(c);
+            return st_text_end(c);
         struct st_meta *m = &h->meta[h->nmeta++];
         *m = (struct st_meta){ NULL, NULL };
-        if ((rc = decode(c, &key, &m->key)))
+        if ((rc = st_text_decode(c, &key, &m->key)))
             return rc;
         if (json_peek(&c->j) != '"')
-            return wrong(c, c->j.at, "a string (__metadata__ maps strings to strings)");
-        if ((rc = string(c, &m->value)))
+            return st_text_wrong(c, c->j.at, "a string (__metadata__ maps strings to strings)");
+        if ((rc = st_text_string(c, &m->value)))
             return rc;
     }
 }
 
-static int parse(struct text *c, struct st_header *h)
+static int parse(struct st_text *c, struct st_header *h)
 {
     struct json_string key;
+    bool noted = false;
     if (c->j.at == c->j.end || *c->j.at != '{')
-        return wrong(c, c->j.at, "'{' as the first byte");
+        return st_text_wrong(c, c->j.at, "'{' as the first byte");
     json_open(&c->j, '{');
     while (json_key(&c->j, &key)) {
         int rc;
         if (json_equal(&key, "__metadata__")) {
+            if (noted)
+                return err_set(GPT_INPUT, "%s: header: '__metadata__' comes twice", c->path);
+            noted = true;
             if ((rc = metadata(c, h)))
                 return rc;
             continue;
@@ -274,10 +184,10 @@ static int parse(struct text *c, struct st_header *h)
             return rc;
         struct st_tensor *t = &h->tensors[h->n++];
         memset(t, 0, sizeof *t);
-        if ((rc = decode(c, &key, &t->name)) || (rc = tensor(c, t)))
+        if ((rc = st_text_decode(c, &key, &t->name)) || (rc = tensor(c, t)))
             return rc;
     }
-    return checked(c);
+    return st_text_end(c);
 }
 
 static int by_string(const void *a, const void *b)
@@ -326,7 +236,7 @@ static int check_offsets(const char *path, struct st_header *h)
     for (size_t i = 0; i < h->n; i++) {
         const struct st_tensor *t = &h->tensors[i];
         uint64_t bits;
-        if (__builtin_mul_overflow(t->elements, type_bits(t->type), &bits))
+        if (__builtin_mul_overflow(t->elements, t->bits, &bits))
             return err_set(GPT_INPUT, "%s: tensor '%s': its shape takes more than 2^64 - 1 bits",
                            path, t->name);
         if (bits % 8)
@@ -354,20 +264,14 @@ static int check_offsets(const char *path, struct st_header *h)
     return 0;
 }
 
-/* Only blanks may follow the object. */
-static int at_end(struct text *c)
-{
-    return json_more(&c->j) ? wrong(c, c->j.at, "nothing but blanks after the last '}'") : 0;
-}
-
 int st_header_parse(struct st_header *h, const char *path, const char *text, size_t n)
 {
-    struct text c = { { .at = text, .end = text + n }, path, text, 8 };
+    struct st_text c = { { .at = text, .end = text + n }, path, "header", text, 8 };
     memset(h, 0, sizeof *h);
     h->data_at = 8 + (uint64_t)n;
     int rc = parse(&c, h);
     if (!rc)
-        rc = at_end(&c);
+        rc = st_text_nothing_more(&c);
     if (!rc)
         rc = check_names(path, h);
     if (!rc && h->n)

@@ -20,7 +20,8 @@
 struct st_tensor {
     char *name;
     const char *type; /* as the format spells it: "F32", "F8_E4M3", ... */
-    enum dtype dtype; /* DT_NONE: the format has it, types/dtype.h does not (U32, F4, ...) */
+    enum dtype dtype; /* DT_NONE: the format has it, types/dtype.h does not (F8_E8M0, F4, ...) */
+    unsigned bits; /* an element */
     int rank; /* 0: a scalar */
     uint64_t *shape; /* rank numbers */
     uint64_t elements; /* product of shape */

@@ -8,30 +8,42 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/file.h"
+#include "base/grow.h"
 #include "checkpoint/checkpoint_dir.h"
+#include "checkpoint/st_index.h"
 
 enum { IDLE = 4, SKIP_BYTES = 1 << 16 };
+
+struct file {
+    char *path;
+    struct st_reader *st; /* its header; when mapped its data */
+    bool mapped;
+    bool once; /* standard input */
+    bool taken; /* st is, or was, the stream of a source */
+};
 
 /* A stream over the pieces of a checkpoint's tensor, or over a safetensors file. */
 struct byte_source {
     const struct stored *t; /* checkpoint: the tensor; else NULL */
     int piece;
     struct ckpt_stream bytes;
-    struct st_reader *stream; /* own; NULL: that of struct tensors */
+    const struct file *file;
+    struct st_reader *stream; /* own; NULL: the file's */
     uint64_t at; /* byte of the tensor; of the data section in a stream */
 };
 
 struct tensors {
     char *path;
     struct ckpt *ckpt;
-    struct st_reader *st; /* a file: its header; when mapped its data */
-    bool mapped;
-    bool once; /* standard input */
-    bool taken; /* st is, or was, the stream of a source */
+    struct file *files;
+    int nfiles;
+    struct st_index index; /* empty unless path is one */
+    bool indexed;
     struct stored *v, **by_name;
     int n;
     struct byte_source *idle[IDLE];
-    pthread_mutex_t lock; /* idle */
+    pthread_mutex_t lock; /* idle, taken */
 };
 
 /* --- names --- */
@@ -54,6 +66,7 @@ static const char *const kinds[TENSOR_KINDS - 1] = { "weight",
                                                      "exp_avg_sq.row_scale",
                                                      "master.row_scale",
                                                      "master",
+                                                     "rounded",
                                                      "scale",
                                                      "scale_inv" };
 
@@ -94,21 +107,32 @@ static struct stored *find_joined(const struct tensors *s, const char *a, const 
     return NULL;
 }
 
-/* Finds t's low half and scale, which then are parts of t. */
+/* The weight t's own tensor of that kind, which then is a part of t; NULL: none of as many
+ * elements, of that many bits each unless bits is 0. */
+static const struct stored *part_of(const struct tensors *s, const struct stored *t,
+                                    const char *kind, unsigned bits)
+{
+    struct stored *x = find_joined(s, t->param, kind);
+    if (!x || x->elements != t->elements || (bits && x->bits != bits))
+        return NULL;
+    x->is_part = true;
+    return x;
+}
+
+/* Finds what belongs to t: master, low half, scale. */
 static void find_parts(struct tensors *s, struct stored *t)
 {
     static const char *const scales[] = { ".scale_inv", "_scale_inv", ".scale", "_scale" };
     struct stored *x = NULL;
     t->is_part |= strstr(t->kind, ".row_scale") != NULL;
-    if (t->dtype == DT_BF16 && !strcmp(t->kind, "weight")) {
-        if (!(x = find_joined(s, t->param, ".mantissa"))) {
-            x = find_joined(s, t->param, ".remainder");
-            t->rounded = x != NULL;
-        }
-        if (x && dtype_size(x->dtype) == 2 && x->elements == t->elements) {
-            t->low = x;
-            x->is_part = true;
-        }
+    if (!strcmp(t->kind, "weight")) {
+        t->master = part_of(s, t, ".master", 0);
+        t->forward = part_of(s, t, ".rounded", 0);
+    }
+    if (t->dtype == DT_BF16 && !strcmp(t->kind, "weight") && !t->master) {
+        t->low = part_of(s, t, ".mantissa", 16);
+        t->away = !t->low;
+        t->low = t->low ? t->low : part_of(s, t, ".remainder", 16);
     }
     for (size_t i = 0; !t->scale && i < sizeof scales / sizeof scales[0]; i++)
         if ((x = find_joined(s, t->name, scales[i])) ||
@@ -148,6 +172,7 @@ static int take_entries(struct tensors *s)
         t->name = e[i].name;
         t->dtype = e[i].dtype;
         t->type = st_type_name(t->dtype);
+        t->bits = 8 * (unsigned)dtype_size(t->dtype);
         t->rank = e[i].rank;
         t->shape = (const uint64_t *)e[i].shape; /* none is negative */
         t->elements = 1;
@@ -158,24 +183,34 @@ static int take_entries(struct tensors *s)
     return 0;
 }
 
-static int take_header(struct tensors *s)
+/* Adds the tensors of file i; of an index those that it places there. */
+static int take_header(struct tensors *s, int i)
 {
-    const struct st_header *h = st_header(s->st);
-    s->n = (int)h->n;
-    s->v = calloc(h->n + 1, sizeof *s->v);
-    if (!s->v)
+    struct file *f = &s->files[i];
+    const struct st_header *h = st_header(f->st);
+    const char *name = strrchr(f->path, '/');
+    name = name ? name + 1 : f->path;
+    struct stored *v = realloc(s->v, ((size_t)s->n + h->n + 1) * sizeof *v);
+    if (!v)
         return err_memory();
-    for (int i = 0; i < s->n; i++) {
-        const struct st_tensor *t = &h->tensors[i];
-        s->v[i] = (struct stored){ .name = t->name,
-                                   .type = t->type,
-                                   .dtype = t->dtype,
-                                   .rank = t->rank,
-                                   .shape = t->shape,
-                                   .elements = t->elements,
-                                   .bytes = t->bytes };
+    s->v = v;
+    for (size_t k = 0; k < h->n; k++) {
+        const struct st_tensor *t = &h->tensors[k];
+        const char *in = s->indexed ? st_index_file(&s->index, t->name) : name;
+        if (!in || strcmp(in, name))
+            continue;
+        v[s->n++] = (struct stored){ .name = t->name,
+                                     .type = t->type,
+                                     .dtype = t->dtype,
+                                     .bits = t->bits,
+                                     .rank = t->rank,
+                                     .shape = t->shape,
+                                     .elements = t->elements,
+                                     .bytes = t->bytes,
+                                     .file = i,
+                                     .place = (int)k };
     }
-    s->mapped = h->n == 0 || st_data(s->st, &h->tensors[0]);
+    f->mapped = h->n == 0 || st_data(f->st, &h->tensors[0]);
     return 0;
 }
 
@@ -190,13 +225,71 @@ static int open_directory(struct tensors *s, const char *path)
     return rc ? rc : take_entries(s);
 }
 
+/* path is freed with s. */
+static int add_file(struct tensors *s, char *path, bool standard)
+{
+    if (!path || grow_one(&s->files, (size_t)s->nfiles, sizeof *s->files)) {
+        free(path);
+        return err_memory();
+    }
+    struct file *f = &s->files[s->nfiles++];
+    *f = (struct file){ .path = path, .once = standard };
+    int rc = st_open(&f->st, standard ? "-" : path);
+    return rc ? rc : take_header(s, s->nfiles - 1);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The files that the index names, each once, by name. */
+static int add_indexed(struct tensors *s)
+{
+    const char **name = malloc((s->index.n + 1) * sizeof *name);
+    int rc = name ? 0 : err_memory();
+    for (size_t i = 0; !rc && i < s->index.n; i++)
+        name[i] = s->index.map[i].value;
+    if (!rc)
+        qsort(name, s->index.n, sizeof *name, by_text);
+    const char *slash = strrchr(s->path, '/');
+    char *folder = slash ? strndup(s->path, (size_t)(slash - s->path) + 1) : strdup(".");
+    if (!rc && !folder)
+        rc = err_memory();
+    for (size_t i = 0; !rc && i < s->index.n; i++)
+        if (i == 0 || strcmp(name[i - 1], name[i]))
+            rc = add_file(s, slash ? path_join(folder, name[i]) : strdup(name[i]), false);
+    free(folder);
+    free(name);
+    return rc;
+}
+
+static int open_index(struct tensors *s)
+{
+    int rc = st_index_read(&s->index, s->path);
+    s->indexed = true;
+    return rc ? rc : add_indexed(s);
+}
+
 static int open_file(struct tensors *s, const char *path)
 {
-    s->once = !strcmp(path, "-");
-    if (!(s->path = strdup(s->once ? "standard input" : path)))
+    bool standard = !strcmp(path, "-"), index = false;
+    if (!(s->path = strdup(standard ? "standard input" : path)))
         return err_memory();
-    int rc = st_open(&s->st, path);
-    return rc ? rc : take_header(s);
+    int rc = standard ? 0 : st_index_detect(path, &index);
+    if (!rc)
+        rc = index ? open_index(s) : add_file(s, strdup(s->path), standard);
+    return rc;
+}
+
+/* Is each tensor of the index in its file? */
+static int check_index(const struct tensors *s)
+{
+    for (size_t i = 0; i < s->index.n; i++)
+        if (!tensors_find(s, s->index.map[i].key))
+            return err_set(GPT_INPUT, "%s: weight_map: tensor '%s': '%s' holds none of that name",
+                           s->path, s->index.map[i].key, s->index.map[i].value);
+    return 0;
 }
 
 int tensors_open(struct tensors **out, const char *path)
@@ -211,6 +304,8 @@ int tensors_open(struct tensors **out, const char *path)
                                                                           : open_file(s, path);
     if (!rc)
         rc = name_all(s);
+    if (!rc)
+        rc = check_index(s);
     if (rc)
         tensors_close(s);
     else
@@ -238,7 +333,12 @@ void tensors_close(struct tensors *s)
         free(s->v[i].param);
         free(s->v[i].kind);
     }
-    st_close(s->st);
+    for (int i = 0; i < s->nfiles; i++) {
+        st_close(s->files[i].st);
+        free(s->files[i].path);
+    }
+    free(s->files);
+    st_index_release(&s->index);
     ckpt_close(s->ckpt);
     free(s->v);
     free(s->by_name);
@@ -252,12 +352,33 @@ const struct stored *tensors_at(const struct tensors *s, int i) { return &s->v[i
 const char *tensors_path(const struct tensors *s) { return s->path; }
 const struct ckpt *tensors_ckpt(const struct tensors *s) { return s->ckpt; }
 
-const struct st_header *tensors_header(const struct tensors *s)
+const struct st_meta *tensors_notes(const struct tensors *s, size_t *n)
 {
-    return s->ckpt ? NULL : st_header(s->st);
+    const struct st_header *h = s->indexed || !s->nfiles ? NULL : st_header(s->files[0].st);
+    *n = h ? h->nmeta : s->index.nmeta;
+    return h ? h->meta : s->index.meta;
 }
 
-int tensors_threads(const struct tensors *s) { return s->ckpt || s->mapped ? 0 : 1; }
+const char *tensors_note(const struct tensors *s, const char *key)
+{
+    size_t n;
+    const struct st_meta *m = tensors_notes(s, &n);
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(m[i].key, key))
+            return m[i].value;
+    return NULL;
+}
+
+int tensors_files(const struct tensors *s) { return s->nfiles; }
+const char *tensors_file(const struct tensors *s, int i) { return s->files[i].path; }
+
+int tensors_threads(const struct tensors *s)
+{
+    for (int i = 0; i < s->nfiles; i++)
+        if (!s->files[i].mapped)
+            return 1;
+    return 0;
+}
 
 const struct stored *tensors_find(const struct tensors *s, const char *name)
 {
@@ -313,14 +434,17 @@ static int skip_to(struct tensors *s, struct byte_source *b, uint64_t at)
     return rc;
 }
 
-/* Takes out the idle source that is nearest before `at`; NULL when there is none. */
-static struct byte_source *take_idle(struct tensors *s, const struct stored *t, uint64_t at)
+/* Takes out the idle source that is nearest before `at`, of a checkpoint's tensor t or of file f; NULL
+ * when there is none. */
+static struct byte_source *take_idle(struct tensors *s, const struct stored *t,
+                                     const struct file *f, uint64_t at)
 {
     int best = -1;
     pthread_mutex_lock(&s->lock);
     for (int i = 0; i < IDLE; i++) {
         struct byte_source *b = s->idle[i];
-        if (b && b->t == t && b->at <= at && (best < 0 || b->at > s->idle[best]->at))
+        if (b && b->t == t && b->file == f && b->at <= at &&
+            (best < 0 || b->at > s->idle[best]->at))
             best = i;
     }
     struct byte_source *b = best < 0 ? NULL : s->idle[best];
@@ -352,7 +476,7 @@ static bool other_piece(struct tensors *s, const struct byte_source *b, uint64_t
 static int open_in_ckpt(struct tensor_bytes *b, uint64_t from)
 {
     int rc = 0;
-    b->src = take_idle(b->s, b->t, from);
+    b->src = take_idle(b->s, b->t, NULL, from);
     if (b->src && from > b->src->at && other_piece(b->s, b->src, from)) {
         free_source(b->src);
         b->src = NULL;
@@ -366,22 +490,23 @@ static int open_in_ckpt(struct tensor_bytes *b, uint64_t from)
     return rc ? rc : skip_to(b->s, b->src, from);
 }
 
-static int open_in_stream(struct tensor_bytes *b, uint64_t at)
+static int open_in_stream(struct tensor_bytes *b, struct file *f, uint64_t at)
 {
-    b->src = take_idle(b->s, NULL, at);
+    b->src = take_idle(b->s, NULL, f, at);
     if (b->src)
         return 0;
     if (!(b->src = calloc(1, sizeof *b->src)))
         return err_memory();
+    b->src->file = f;
     pthread_mutex_lock(&b->s->lock);
-    bool taken = b->s->taken;
-    b->s->taken = true;
+    bool taken = f->taken;
+    f->taken = true;
     pthread_mutex_unlock(&b->s->lock);
     if (!taken)
         return 0;
-    if (b->s->once)
+    if (f->once)
         return err_set(GPT_INPUT, "standard input is read once, in order; give a file");
-    return st_open(&b->src->stream, b->s->path);
+    return st_open(&b->src->stream, f->path);
 }
 
 int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t, uint64_t from)
@@ -393,9 +518,10 @@ int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t
         return 0;
     if (s->ckpt)
         return open_in_ckpt(b, from);
-    if (s->mapped)
+    struct file *f = &s->files[t->file];
+    if (f->mapped)
         return 0;
-    return open_in_stream(b, st_header(s->st)->tensors[t->index].begin + from);
+    return open_in_stream(b, f, st_header(f->st)->tensors[t->place].begin + from);
 }
 
 int bytes_read(struct tensor_bytes *b, void *dst, size_t n)
@@ -407,8 +533,9 @@ int bytes_read(struct tensor_bytes *b, void *dst, size_t n)
     if (b->s->ckpt) {
         rc = source_read(b->s, b->src, dst, n);
     } else {
-        struct st_reader *r = b->src && b->src->stream ? b->src->stream : b->s->st;
-        const struct st_tensor *t = &st_header(r)->tensors[b->t->index];
+        struct st_reader *r =
+            b->src && b->src->stream ? b->src->stream : b->s->files[b->t->file].st;
+        const struct st_tensor *t = &st_header(r)->tensors[b->t->place];
         rc = st_read(r, t, b->at, dst, n);
         if (b->src)
             b->src->at = t->begin + b->at + n;

@@ -1,8 +1,8 @@
-/* tensors.h - the tensors of a checkpoint, or of a safetensors file, through one interface.
+/* tensors.h - the tensors of a checkpoint, or of safetensors files, through one interface.
  *
- * Opens ROOT (its newest checkpoint), ROOT/step-N, x.safetensors, x.safetensors.zst
- * or "-". Bytes are streamed in any order of tensors, in bounded memory; reading
- * in file order (tensors_at) costs one pass over the files.
+ * Opens ROOT (its newest checkpoint), ROOT/step-N, x.safetensors, x.safetensors.zst, the files of a
+ * model.safetensors.index.json, or "-". Bytes are streamed in any order of tensors, in bounded
+ * memory; reading in file order (tensors_at) costs one pass over the files.
  *
  *     struct tensors *s;
  *     if ((rc = tensors_open(&s, path))) return rc;
@@ -12,11 +12,13 @@
  *     }
  *     tensors_close(s);
  *
- * Values are what the stored bits stand for: a weight with a mantissa beside it
- * is the fp32 master of both; a tensor with NAME.scale or NAME.scale_inv (also
- * NAME_scale, NAME_scale_inv; one number, one a row, or one a 128x128 block) is
+ * Values are what the stored bits stand for. Those of a weight are the exact ones, which the
+ * optimizer keeps: of a separate PARAM.master, or of both halves where a mantissa or remainder lies
+ * beside it; stored_forward() gives what the forward pass reads instead. A tensor with NAME.scale or
+ * NAME.scale_inv (also NAME_scale, NAME_scale_inv; one number, one a row, or one a 128x128 block) is
  * multiplied by it, as fused Adam's fp16 and fp8 states and fp8 weights are kept. A NAME.row_scale
- * is only what such a state had where it was exported in f32.
+ * is only what such a state had where it was exported in f32, a PARAM.rounded what the forward pass
+ * read of a weight that was exported exactly.
  *
  * Threads: a struct tensors may be shared; a reader belongs to one thread. A
  * compressed safetensors file is one stream: many readers of it mean many passes.
@@ -29,20 +31,24 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
-enum { TENSOR_KINDS = 20 }; /* and none, "" */
+enum { TENSOR_KINDS = 21 }; /* and none, "" */
 struct stored {
     const char *name; /* "attn.momentum" */
     char *param, *kind; /* "attn", "momentum"; "" when the name ends in no known kind */
     const char *type; /* as safetensors spells it */
     enum dtype dtype; /* DT_NONE: cannot be decoded */
+    unsigned bits; /* an element */
     int rank;
     const uint64_t *shape;
     uint64_t elements, bytes;
+    const struct stored *master; /* of this weight, a tensor of its own */
     const struct stored *low; /* mantissa (or remainder) of this weight */
-    bool rounded; /* low is a remainder: the weight was rounded, not cut */
+    bool away; /* low is a remainder: the weight was rounded, not cut */
+    const struct stored *forward; /* rounded, of this weight that is exact */
     const struct stored *scale; /* the values are multiplied by it */
-    bool is_part; /* a mantissa or scale that another one has as low or scale */
+    bool is_part; /* one that another has as one of these */
     int index;
+    int file, place; /* of an index: which of its files; and which tensor of the file */
 };
 
 struct tensors;
@@ -52,8 +58,13 @@ int tensors_count(const struct tensors *s);
 const struct stored *tensors_at(const struct tensors *s, int i); /* in file order */
 const struct stored *tensors_find(const struct tensors *s, const char *name); /* NULL: none */
 const char *tensors_path(const struct tensors *s); /* the directory or file */
-const struct ckpt *tensors_ckpt(const struct tensors *s); /* NULL: a safetensors file */
-const struct st_header *tensors_header(const struct tensors *s); /* NULL: a checkpoint */
+const struct ckpt *tensors_ckpt(const struct tensors *s); /* NULL: safetensors files */
+/* What it says of itself: a file's metadata or an index's, as st_meta; none: a checkpoint. */
+const struct st_meta *tensors_notes(const struct tensors *s, size_t *n);
+const char *tensors_note(const struct tensors *s, const char *key); /* NULL: none */
+/* Files of tensors: of an index all, by name; else one, or of a checkpoint none. */
+int tensors_files(const struct tensors *s);
+const char *tensors_file(const struct tensors *s, int i);
 /* Threads that reading gains from: 1 for a compressed file, else 0 (all processors). */
 int tensors_threads(const struct tensors *s);
 
@@ -69,9 +80,13 @@ int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t
 int bytes_read(struct tensor_bytes *b, void *dst, size_t n) MUST_CHECK;
 void bytes_close(struct tensor_bytes *b);
 
-/* Decoded elements from `first` on. GPT_INPUT: a type that cannot be decoded. */
+/* Can the values be decoded: are the type, and those of what belongs to it, known? Do scales fit? */
+bool values_known(const struct stored *t);
+/* The weight t as the forward pass reads it: without master and low half. Any other tensor as it is. */
+struct stored stored_forward(const struct stored *t);
+/* Decoded elements from `first` on. GPT_INPUT: not values_known. t stays until values_close. */
 struct values {
-    const struct stored *t;
+    const struct stored *t; /* what is read: a weight's master where it has one */
     struct tensor_bytes main, low;
     uint64_t at; /* next element */
     double *scales;

@@ -29,6 +29,8 @@ static void decode(enum dtype t, const void *p, double *dst, size_t n)
     case DT_I64: EACH(int64_t, (double)x);
     case DT_I32: EACH(int32_t, (double)x);
     case DT_I16: EACH(int16_t, (double)x);
+    case DT_U64: EACH(uint64_t, (double)x);
+    case DT_U32: EACH(uint32_t, (double)x);
     case DT_U16: EACH(uint16_t, (double)x);
     case DT_I8: EACH(int8_t, (double)x);
     case DT_U8:
@@ -41,11 +43,11 @@ static void decode(enum dtype t, const void *p, double *dst, size_t n)
 /* fp32 masters from bf16 weights and their low halves. Rounded ones (half away
  * from zero, as TransformerEngine keeps them) were rounded up where the low half
  * is negative as a signed number. */
-static void join(const uint16_t *high, const uint16_t *low, bool rounded, double *dst, size_t n)
+static void join(const uint16_t *high, const uint16_t *low, bool away, double *dst, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t h = high[i];
-        if (rounded && (low[i] & 0x8000))
+        if (away && (low[i] & 0x8000))
             h--;
         dst[i] = (double)f32_from_bits((uint32_t)h << 16 | low[i]);
     }
@@ -63,6 +65,25 @@ static bool scales_fit(const struct stored *t, const struct stored *scale)
             scale->shape[1] == (cols + 127) / 128);
 }
 
+static bool scales_known(const struct stored *scale)
+{
+    return scale->dtype != DT_NONE && scale->bytes <= SCALES_MAX;
+}
+
+bool values_known(const struct stored *t)
+{
+    t = t->master ? t->master : t;
+    return t->dtype != DT_NONE &&
+           (!t->scale || (scales_known(t->scale) && scales_fit(t, t->scale)));
+}
+
+struct stored stored_forward(const struct stored *t)
+{
+    struct stored forward = t->forward ? *t->forward : *t;
+    forward.master = forward.low = NULL;
+    return forward;
+}
+
 static int read_scales(struct values *v, struct tensors *s, const struct stored *t)
 {
     const struct stored *x = t->scale;
@@ -74,7 +95,7 @@ static int read_scales(struct values *v, struct tensors *s, const struct stored 
                        "%s: tensor '%s': expected one number, one a row or one a "
                        "128x128 block of '%s', found %" PRIu64,
                        tensors_path(s), x->name, t->name, x->elements);
-    if (x->dtype == DT_NONE || x->bytes > SCALES_MAX)
+    if (!scales_known(x))
         return err_set(GPT_INPUT, "%s: tensor '%s': %" PRIu64 " scales of type %s cannot be used",
                        tensors_path(s), x->name, x->elements, x->type);
     v->nscales = x->elements;
@@ -95,7 +116,7 @@ int values_open(struct values *v, struct tensors *s, const struct stored *t, uin
 {
     memset(v, 0, sizeof *v);
     v->main.s = v->low.s = s;
-    v->t = t;
+    v->t = t = t->master ? t->master : t;
     if (t->dtype == DT_NONE)
         return err_set(GPT_INPUT, "%s: tensor '%s': type %s cannot be decoded", tensors_path(s),
                        t->name, t->type);
@@ -142,7 +163,7 @@ int values_read(struct values *v, double *dst, size_t n)
         if (rc)
             return rc;
         if (t->low)
-            join(v->buf, (uint16_t *)low, t->rounded, dst, k);
+            join(v->buf, (uint16_t *)low, t->away, dst, k);
         else
             decode(t->dtype, v->buf, dst, k);
         if (v->scales)
@@ -173,11 +194,15 @@ int values_load(struct tensors *s, const struct stored *t, uint64_t first, doubl
 
 const char *values_type(const struct stored *t, char *buf)
 {
-    if (t->low)
+    const struct stored *x = t->master ? t->master : t;
+    const char *scaled = x->scale ? " x scale" : "";
+    if (x->dtype == DT_NONE)
+        snprintf(buf, 64, "%s", x->type);
+    else if (t->master)
+        snprintf(buf, 64, "%s%s (%s + master)", dtype_name(x->dtype), scaled, dtype_name(t->dtype));
+    else if (t->low)
         snprintf(buf, 64, "f32 (bf16 + %s)", t->low->kind);
-    else if (t->dtype == DT_NONE)
-        snprintf(buf, 64, "%s", t->type);
     else
-        snprintf(buf, 64, "%s%s", dtype_name(t->dtype), t->scale ? " x scale" : "");
+        snprintf(buf, 64, "%s%s", dtype_name(x->dtype), scaled);
     return buf;
 }

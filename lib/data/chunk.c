@@ -4,10 +4,13 @@
 #include <string.h>
 #include "data/bigram.h"
 
-int cu_bound(int tokens)
+int cu_bound(int tokens, int documents)
 {
     int m = tokens / 300 > 128 ? tokens / 300 : 128;
 
+    if (documents >
+        m - 2) /* validation has an entry for the middle of one before them, and the end */
+        m = documents + 2;
     return (m + 127) / 128 * 128;
 }
 

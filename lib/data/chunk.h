@@ -3,7 +3,7 @@
  *
  * The arrays of a chunk lie in one block, so that one copy moves them to a device.
  *
- *     struct chunk_shape s = { .tokens = 49152, .bound = cu_bound(49152), .vocab = 50304,
+ *     struct chunk_shape s = { .tokens = 49152, .bound = cu_bound(49152, 0), .vocab = 50304,
  *                              .bigram_rows = 251520, .csr = true };
  *     chunk_place(&c, malloc(chunk_block_bytes(&s)), &s);
  *     ... fill tok, tgt, cu ...
@@ -18,8 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* M of record 61 §6.2: smallest multiple of 128 that is >= max(128, T/300). */
-int cu_bound(int tokens);
+/* M: a multiple of 128, of record 61 (§6.2) the smallest that is >= max(128, T/300), and more where a
+ * chunk is to hold so many documents; 0: none said. */
+int cu_bound(int tokens, int documents);
 
 struct piece {
     uint32_t begin, end;

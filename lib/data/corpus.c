@@ -1,11 +1,13 @@
 /* corpus.c - see corpus.h. */
 #include "data/corpus.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
@@ -89,13 +91,14 @@ int shard_check_header(const char *path, int64_t *tokens)
     return S_ISREG(st.st_mode) ? check_size(path, st.st_size, *tokens) : 0;
 }
 
-/* What the MANIFEST says of the shard's frames; at most once for a shard. */
-static int take_frames(struct corpus_shard *p, const struct manifest_shard *s)
+/* What the MANIFEST says of the shard's documents and frames; at most once for a shard. */
+static int take_facts(struct corpus_shard *p, const struct manifest_shard *s)
 {
+    p->documents = s->documents;
     return !s->frames || (p->frames = strdup(s->frames)) ? 0 : err_memory();
 }
 
-static int add_shard(struct corpus *c, const char *path, int64_t tokens, const char *hash)
+static int add_shard(struct corpus *c, const char *path, bool val, int64_t tokens, const char *hash)
 {
     struct corpus_shard *p;
 
@@ -105,11 +108,20 @@ static int add_shard(struct corpus *c, const char *path, int64_t tokens, const c
     if (!(p->path = strdup(path)))
         return err_memory();
     p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
+    p->val = val;
     p->tokens = tokens;
+    p->documents = -1;
     p->frames = NULL;
     snprintf(p->hash, sizeof p->hash, "%s", hash);
     c->n++;
     return 0;
+}
+
+static int add_other(struct corpus *c, const char *path)
+{
+    if (grow_one(&c->other, (size_t)c->others, sizeof *c->other))
+        return GPT_SYSTEM;
+    return (c->other[c->others] = strdup(path)) ? c->others++, 0 : err_memory();
 }
 
 static void id_add(struct xxh *x, const char *name, int64_t tokens, const char *hash)
@@ -151,7 +163,217 @@ static void take_tokenizer(struct corpus *c, const struct manifest *m)
     snprintf(c->tokenizer, sizeof c->tokenizer, "%s %s", m->tokenizer, m->vocabulary);
 }
 
-static int open_folder(struct corpus *c, const char *dir, enum split split, struct xxh *x)
+/* --- which files train and which validate --- */
+
+enum role { ROLE_UNMARKED, ROLE_TRAIN, ROLE_VAL, ROLE_TEST };
+
+/* Files of --val, by device and inode. */
+struct elsewhere {
+    struct stat *file;
+    int n;
+};
+
+static int open_one(struct corpus *c, const char *data, enum split split,
+                    const struct corpus_choice *choice, const struct elsewhere *val);
+
+static int find_elsewhere(struct elsewhere *e, const struct corpus_choice *choice)
+{
+    struct corpus c;
+    int rc;
+
+    *e = (struct elsewhere){ 0 };
+    if (!choice->val || choice->old)
+        return 0;
+    if ((rc = open_one(&c, choice->val, SPLIT_ONLY_VAL, &(struct corpus_choice){ 0 }, e)))
+        return rc;
+    if (!(e->file = calloc((size_t)c.n, sizeof *e->file)))
+        rc = err_memory();
+    for (int i = 0; i < c.n && !rc; i++)
+        if (!stat(c.shard[i].path, &e->file[e->n]))
+            e->n++;
+    corpus_release(&c);
+    return rc;
+}
+
+static bool is_elsewhere(const struct elsewhere *e, const char *path)
+{
+    struct stat st;
+
+    if (!e->n || stat(path, &st))
+        return false;
+    for (int i = 0; i < e->n; i++)
+        if (e->file[i].st_dev == st.st_dev && e->file[i].st_ino == st.st_ino)
+            return true;
+    return false;
+}
+
+static bool word_in(const char *word, size_t n, const char *const *list)
+{
+    for (; *list; list++)
+        if (strlen(*list) == n && !strncasecmp(word, *list, n))
+            return true;
+    return false;
+}
+
+/* The role that the last word of a name marks: a word is letters alone. */
+static enum role name_role(const char *name, size_t n)
+{
+    static const char *const train[] = { "train", "training", NULL };
+    static const char *const val[] = { "val", "valid", "validation", NULL };
+    static const char *const test[] = { "test", NULL };
+    static const char *const no[] = { "bin",  "zst",   "gz",    "idx", "of",
+                                      "part", "shard", "chunk", NULL };
+    enum role role = ROLE_UNMARKED;
+
+    for (size_t i = 0; i < n;) {
+        size_t k = i;
+
+        while (k < n && isalpha((unsigned char)name[k]))
+            k++;
+        if (k > i && !word_in(name + i, k - i, no))
+            role = word_in(name + i, k - i, train)  ? ROLE_TRAIN
+                   : word_in(name + i, k - i, val)  ? ROLE_VAL
+                   : word_in(name + i, k - i, test) ? ROLE_TEST
+                                                    : ROLE_UNMARKED;
+        i = k > i ? k : k + 1;
+    }
+    return role;
+}
+
+static const char *base_name(const char *path)
+{
+    return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
+/* The role of a file, by its name, else by its folder's as far as that is written. */
+static enum role role_of(const char *path)
+{
+    const char *name = base_name(path), *folder = name > path ? name - 1 : path;
+    enum role role = name_role(name, strlen(name));
+    size_t n = 0;
+
+    if (role)
+        return role;
+    while (folder > path && folder[-1] != '/')
+        folder--, n++;
+    return name_role(folder, n);
+}
+
+/* Is a file named so of that split by the rule of older versions? */
+static bool is_of_old(const char *path, size_t i, size_t n, bool named, enum split split)
+{
+    const char *name = base_name(path);
+    bool val = named ? strstr(name, "_val_") != NULL : n > 1 && i == 0;
+    bool train = named ? strstr(name, "_train_") != NULL : !val;
+
+    return split == SPLIT_TRAIN ? train : split == SPLIT_VAL ? val : true;
+}
+
+static bool any_named(char **path, size_t n)
+{
+    bool named = false;
+
+    for (size_t i = 0; i < n; i++)
+        named |= strstr(base_name(path[i]), "_val_") || strstr(base_name(path[i]), "_train_");
+    return named;
+}
+
+/* Is a file, of n with so many of each role, of that split? */
+static bool is_of(enum role role, size_t n, const int *count, enum split split, bool elsewhere)
+{
+    enum role val = count[ROLE_VAL] ? ROLE_VAL : ROLE_TEST;
+
+    switch (split) {
+    case SPLIT_TRAIN:
+        return n == 1 || (!elsewhere && (role == ROLE_TRAIN || role == ROLE_UNMARKED));
+    case SPLIT_VAL: return role == val;
+    case SPLIT_ONLY_VAL: return n == 1 || role == (count[val] ? val : ROLE_UNMARKED);
+    default: return true;
+    }
+}
+
+/* Refuses files of which it is not known whether they train. */
+static int check_known(const char *data, char **path, size_t n, const int *count,
+                       const struct corpus_choice *choice)
+{
+    size_t i = 0;
+
+    if (!choice->wants_val)
+        return 0;
+    if (n == 1 && (count[ROLE_VAL] || count[ROLE_TEST]))
+        return err_set(
+            GPT_INPUT,
+            "%s: expected training shards beside those of validation, found one file, "
+            "marked as validation: name it with --val, too, or train without validation: "
+            "-s data.val_tokens=0",
+            data);
+    if (!count[ROLE_UNMARKED])
+        return 0;
+    while (role_of(path[i]))
+        i++;
+    return err_set(
+        GPT_INPUT,
+        "%s: expected a mark of training or validation in each name, of %zu file%s found "
+        "%d without (%s%s): --val FILE says which validates, -s data.val_tokens=0 trains "
+        "without",
+        data, n, n == 1 ? "" : "s", count[ROLE_UNMARKED], base_name(path[i]),
+        count[ROLE_UNMARKED] > 1 ? ", ..." : "");
+}
+
+static int add_files(struct corpus *c, const char *data, char **path, size_t n, enum split split,
+                     const struct corpus_choice *choice, const struct elsewhere *val, struct xxh *x)
+{
+    bool named = any_named(path, n);
+    int count[4] = { 0 }, rc = 0;
+
+    for (size_t i = 0; i < n; i++)
+        count[role_of(path[i])]++;
+    if (split == SPLIT_TRAIN && !choice->old)
+        rc = check_known(data, path, n, count, choice);
+    for (size_t i = 0; i < n && !rc; i++) {
+        int64_t tokens;
+
+        if (choice->old ? !is_of_old(path[i], i, n, named, split)
+                        : !is_of(role_of(path[i]), n, count, split, is_elsewhere(val, path[i])))
+            rc = add_other(c, path[i]);
+        else if (!(rc = shard_check_header(path[i], &tokens)) &&
+                 !(rc = add_shard(c, path[i], role_of(path[i]) > ROLE_TRAIN, tokens, "")))
+            id_add(x, base_name(path[i]), tokens, "-");
+    }
+    return rc;
+}
+
+/* --- opening --- */
+
+static int add_listed(struct corpus *c, const char *dir, const struct manifest *m, enum split split,
+                      const struct elsewhere *val, struct xxh *x)
+{
+    int left = 0, rc = 0;
+
+    for (int i = 0; i < m->n; i++)
+        left += m->shard[i].split == SPLIT_TRAIN;
+    for (int i = 0; i < m->n && !rc; i++) {
+        const struct manifest_shard *s = &m->shard[i];
+        bool train = s->split == SPLIT_TRAIN;
+        char *path = path_join(dir, s->name);
+
+        if (!path)
+            rc = err_memory();
+        else if (split != SPLIT_ALL && train != (split == SPLIT_TRAIN))
+            ;
+        else if (split == SPLIT_TRAIN && left > 1 && is_elsewhere(val, path))
+            rc = add_other(c, path);
+        else if (!(rc = corpus_check_shard(path, s)) &&
+                 !(rc = add_shard(c, path, !train, s->tokens, s->hash)) &&
+                 !(rc = take_facts(&c->shard[c->n - 1], s)))
+            id_add(x, s->name, s->tokens, s->hash);
+        free(path);
+    }
+    return rc;
+}
+
+static int open_folder(struct corpus *c, const char *dir, enum split split,
+                       const struct elsewhere *val, struct xxh *x)
 {
     struct manifest m;
     char *path = path_join(dir, "MANIFEST");
@@ -171,47 +393,8 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, stru
     if (rc)
         return rc;
     take_tokenizer(c, &m);
-    for (int i = 0; i < m.n && !rc; i++) {
-        const struct manifest_shard *s = &m.shard[i];
-
-        if ((s->split == SPLIT_TRAIN) != (split == SPLIT_TRAIN))
-            continue;
-        if (!(path = path_join(dir, s->name)))
-            rc = err_memory();
-        else if (!(rc = corpus_check_shard(path, s)) &&
-                 !(rc = add_shard(c, path, s->tokens, s->hash)) &&
-                 !(rc = take_frames(&c->shard[c->n - 1], s)))
-            id_add(x, s->name, s->tokens, s->hash);
-        free(path);
-    }
+    rc = add_listed(c, dir, &m, split, val, x);
     manifest_release(&m);
-    return rc;
-}
-
-static const char *base_name(const char *path)
-{
-    return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-}
-
-static int add_files(struct corpus *c, char **path, size_t n, enum split split, struct xxh *x)
-{
-    bool named = false;
-    int rc = 0;
-
-    for (size_t i = 0; i < n; i++)
-        named |= strstr(base_name(path[i]), "_val_") || strstr(base_name(path[i]), "_train_");
-    for (size_t i = 0; i < n && !rc; i++) {
-        const char *name = base_name(path[i]);
-        bool val = named ? strstr(name, "_val_") != NULL : n > 1 && i == 0;
-        bool train = named ? strstr(name, "_train_") != NULL : !val;
-        int64_t tokens;
-
-        if (split == SPLIT_VAL ? !val : split == SPLIT_TRAIN && !train)
-            continue;
-        if (!(rc = shard_check_header(path[i], &tokens)) &&
-            !(rc = add_shard(c, path[i], tokens, "")))
-            id_add(x, name, tokens, "-");
-    }
     return rc;
 }
 
@@ -246,7 +429,7 @@ static int look_beside(struct corpus *c)
             if (p == first)
                 take_tokenizer(c, &m);
             if (p && p->tokens == m.shard[i].tokens && !p->frames)
-                rc = take_frames(p, &m.shard[i]);
+                rc = take_facts(p, &m.shard[i]);
         }
         manifest_release(&m);
     }
@@ -254,7 +437,9 @@ static int look_beside(struct corpus *c)
     return rc;
 }
 
-static int open_pattern(struct corpus *c, const char *pattern, enum split split, struct xxh *x)
+static int open_pattern(struct corpus *c, const char *pattern, enum split split,
+                        const struct corpus_choice *choice, const struct elsewhere *val,
+                        struct xxh *x)
 {
     glob_t g;
     int rc, e = glob(pattern, GLOB_TILDE, NULL, &g);
@@ -263,12 +448,33 @@ static int open_pattern(struct corpus *c, const char *pattern, enum split split,
         return err_set(GPT_SYSTEM, "cannot open '%s': No such file or directory", pattern);
     if (e)
         return err_set(GPT_SYSTEM, "cannot list '%s'", pattern);
-    rc = add_files(c, g.gl_pathv, g.gl_pathc, split, x);
+    rc = add_files(c, pattern, g.gl_pathv, g.gl_pathc, split, choice, val, x);
     globfree(&g);
     return rc;
 }
 
-int corpus_open(struct corpus *c, const char *data, enum split split)
+/* The message of a corpus without a shard. */
+static int none_of(enum split split, const char *data, bool left_out)
+{
+    if (split == SPLIT_ALL)
+        return err_set(GPT_INPUT, "%s: expected shards, found none", data);
+    if (split != SPLIT_TRAIN)
+        return err_set(GPT_INPUT,
+                       "%s: expected a validation shard, found none: name one with --val, make the "
+                       "shards with gpt-tokshard --val-tokens N, or train without validation: "
+                       "-s data.val_tokens=0",
+                       data);
+    return err_set(GPT_INPUT,
+                   left_out
+                       ? "%s: expected a training shard, found none: all are for validation, by "
+                         "their names or by --val"
+                       : "%s: expected a training shard, found none: make the shards of more "
+                         "text, or with less of it for validation",
+                   data);
+}
+
+static int open_one(struct corpus *c, const char *data, enum split split,
+                    const struct corpus_choice *choice, const struct elsewhere *val)
 {
     struct stat st;
     struct xxh x;
@@ -279,31 +485,122 @@ int corpus_open(struct corpus *c, const char *data, enum split split)
     if ((rc = xxh_init(&x)))
         return rc;
     if (!stat(data, &st) && S_ISDIR(st.st_mode)) {
-        rc = open_folder(c, data, split, &x);
+        rc = open_folder(c, data, split, val, &x);
     } else {
-        rc = stat(data, &st) ? open_pattern(c, data, split, &x)
-                             : add_files(c, (char **)&data, 1, split, &x);
+        rc = stat(data, &st) ? open_pattern(c, data, split, choice, val, &x)
+                             : add_files(c, data, (char **)&data, 1, split, choice, val, &x);
         if (!rc && c->n)
             rc = look_beside(c);
     }
-    bool none = !rc && !c->n;
-    if (none)
-        rc = split != SPLIT_TRAIN
-                 ? err_set(GPT_INPUT,
-                           "%s: expected a validation shard, found none: make the shards with "
-                           "gpt-tokshard --val-tokens N, or train without validation: "
-                           "-s data.val_tokens=0",
-                           data)
-                 : err_set(GPT_INPUT,
-                           "%s: expected a training shard, found none: make the shards of more "
-                           "text, or with less of it for validation",
-                           data);
+    if (!rc && !c->n)
+        rc = none_of(split, data, c->others);
     xxh_hex(&x, c->id);
     xxh_release(&x);
     if (rc)
         corpus_release(c);
-    c->none = none;
     return rc;
+}
+
+int corpus_open(struct corpus *c, const char *data, enum split split,
+                const struct corpus_choice *choice)
+{
+    static const struct corpus_choice none;
+    struct elsewhere val = { 0 };
+    int rc;
+
+    memset(c, 0, sizeof *c);
+    if (!choice)
+        choice = &none;
+    rc = split == SPLIT_TRAIN ? find_elsewhere(&val, choice) : 0;
+    if (!rc)
+        rc = open_one(c, data, split, choice, &val);
+    free(val.file);
+    return rc;
+}
+
+static bool has_id(const char *data, const struct corpus_choice *choice, const char *id)
+{
+    struct corpus c;
+    bool same = !corpus_open(&c, data, SPLIT_TRAIN, choice) && !strcmp(c.id, id);
+
+    corpus_release(&c);
+    return same;
+}
+
+bool corpus_was_old(const char *data, const struct corpus_choice *choice, const char *id)
+{
+    struct corpus_choice old = *choice;
+
+    old.old = true;
+    return !has_id(data, choice, id) && has_id(data, &old, id);
+}
+
+/* Of a list of n names. */
+struct names {
+    char *text;
+    size_t size, at;
+    int n, shown;
+    const char *last;
+};
+
+static void name_one(struct names *l, const char *name)
+{
+    enum { MOST = 8 };
+
+    l->last = name;
+    if (l->n++ >= MOST || l->at >= l->size)
+        return;
+    l->at +=
+        (size_t)snprintf(l->text + l->at, l->size - l->at, "%s%s", l->shown++ ? " " : "", name);
+}
+
+static void name_rest(const struct names *l)
+{
+    if (l->n > l->shown && l->at < l->size)
+        snprintf(l->text + l->at, l->size - l->at, " ... %s (%d files)", l->last, l->n);
+}
+
+void corpus_names(const struct corpus *c, char *text, size_t size)
+{
+    struct names l = { .text = text, .size = size };
+
+    *text = 0;
+    for (int i = 0; i < c->n; i++)
+        name_one(&l, c->shard[i].name);
+    name_rest(&l);
+}
+
+static bool has_path(const struct corpus *c, const char *path)
+{
+    for (int i = 0; c && i < c->n; i++)
+        if (!strcmp(c->shard[i].path, path))
+            return true;
+    return false;
+}
+
+static bool is_other(const struct corpus *c, const char *path)
+{
+    for (int i = 0; i < c->others; i++)
+        if (!strcmp(c->other[i], path))
+            return true;
+    return false;
+}
+
+int corpus_unused(const struct corpus *train, const struct corpus *val, char *text, size_t size)
+{
+    struct names l = { .text = text, .size = size };
+
+    *text = 0;
+    for (int k = 0; k < 2; k++) {
+        const struct corpus *c = k ? val : train;
+
+        for (int i = 0; c && i < c->others; i++)
+            if (!has_path(train, c->other[i]) && !has_path(val, c->other[i]) &&
+                !(k && is_other(train, c->other[i])))
+                name_one(&l, base_name(c->other[i]));
+    }
+    name_rest(&l);
+    return l.n;
 }
 
 void corpus_release(struct corpus *c)
@@ -312,6 +609,9 @@ void corpus_release(struct corpus *c)
         free(c->shard[i].path);
         free(c->shard[i].frames);
     }
+    for (int i = 0; i < c->others; i++)
+        free(c->other[i]);
+    free(c->other);
     free(c->shard);
     memset(c, 0, sizeof *c);
 }

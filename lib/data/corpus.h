@@ -1,15 +1,24 @@
 /* corpus.h - which shards a `-d DATA` means.
  *
- * DATA is a folder with a MANIFEST (gpt-tokshard's), or a file, or a pattern of
- * files in the public format ('data/fineweb_*.bin'; .bin.zst too), which are
- * taken in lexicographic order. Of files, those named *_val_* are
- * validation and *_train_* training; of several files named neither way the
- * first is validation (the records' shard 0), and a single one is training.
- * SPLIT_ONLY_VAL takes files as validation whatever their names.
- * Headers and sizes are checked, tokens are not read.
+ * DATA is a folder with a MANIFEST (gpt-tokshard's), which says it, or a file, or
+ * a pattern of files in the public format ('data/fineweb_*.bin'; .bin.zst too),
+ * which are taken in lexicographic order. Headers and sizes are checked, tokens
+ * are not read.
+ *
+ * A file is marked by the last word of its name, else by that of the folder it is
+ * named in: train, training; val, valid, validation; test. Numbers, endings and
+ * the words part, shard, chunk and of do not count. Of files
+ *   SPLIT_TRAIN  are those marked as training, and those not marked if validation
+ *                is elsewhere (`val`) or not wanted; else these are refused. A
+ *                single file is, however it is marked. Files of `val`, by device
+ *                and inode, are not, unless a single one was named.
+ *   SPLIT_VAL    are those marked as validation; without one, as test.
+ *   SPLIT_ONLY_VAL  those, else those not marked, or a single file.
+ * gpt-train(1) says so, too.
  *
  *     struct corpus c;
- *     if ((rc = corpus_open(&c, "shards", SPLIT_TRAIN))) return rc;
+ *     struct corpus_choice choice = { .wants_val = true };
+ *     if ((rc = corpus_open(&c, "shards", SPLIT_TRAIN, &choice))) return rc;
  *     for (i = 0; i < c.n; i++) use(c.shard[i].path);
  *     corpus_release(&c);
  */
@@ -30,23 +39,42 @@
 struct corpus_shard {
     char *path;
     const char *name; /* in path */
+    bool val; /* of the MANIFEST's validation, or a file so marked */
     int64_t tokens;
+    int64_t documents; /* that begin in it, of the MANIFEST; -1: not known */
     char hash[33]; /* of the MANIFEST; "" without one */
     char *frames; /* of the MANIFEST, also one beside the files; or NULL */
 };
 struct corpus {
     struct corpus_shard *shard;
     int n;
+    char **other; /* paths of what DATA names and this split leaves out */
+    int others;
     int bos; /* of the MANIFEST, also one beside the files; else CORPUS_BOS */
     int vocab_size; /* of the MANIFEST; 0 without one */
     char tokenizer[80]; /* of the MANIFEST: its name, a blank and the vocabulary's SHA-256; "" */
-    bool none; /* corpus_open failed for want of a shard of this split, and nothing else */
     char id[33]; /* XXH3-128 over name, tokens and (MANIFEST's) hash of each shard */
 };
 
-/* GPT_INPUT: no MANIFEST, no shard of this split, a bad header, a file shorter
- * than its header says or of another size than the MANIFEST says. */
-int corpus_open(struct corpus *c, const char *data, enum split split) MUST_CHECK;
+struct corpus_choice {
+    const char *val; /* where validation is, if not in the same DATA; NULL */
+    bool wants_val; /* it is to be in the same DATA */
+    /* Of checkpoints made before names were read so: of files those named *_val_* are validation and
+     * *_train_* training; of several named neither way the first is validation, the rest training. */
+    bool old;
+};
+
+/* GPT_INPUT: no MANIFEST, no shard of this split, files of which it is not known whether they train, a
+ * bad header, a file shorter than its header says or of another size than the MANIFEST says.
+ * choice NULL: validation is not wanted. */
+int corpus_open(struct corpus *c, const char *data, enum split split,
+                const struct corpus_choice *choice) MUST_CHECK;
+/* True if the training files of a run, whose id that is, were chosen of data by the old rule. */
+bool corpus_was_old(const char *data, const struct corpus_choice *choice, const char *id);
+/* Writes names of shards, of many the first and the last and how many there are. */
+void corpus_names(const struct corpus *c, char *text, size_t size);
+/* The same of the files that train or val leave out, and that are in neither: how many. val may be NULL. */
+int corpus_unused(const struct corpus *train, const struct corpus *val, char *text, size_t size);
 /* A vocabulary, or a document start, that a model of `vocab` ids cannot take is GPT_INPUT. */
 int corpus_check_vocab(const struct corpus *c, const char *data, int vocab, int bos) MUST_CHECK;
 void corpus_release(struct corpus *c);

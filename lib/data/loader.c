@@ -9,12 +9,12 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/hash.h"
-#include "data/corpus.h"
 #include "data/shard_stream.h"
 
 #define STREAM_WINDOW (8 << 20) /* tokens read ahead of a stream: 16 MiB */
@@ -25,6 +25,10 @@ struct slot {
     struct piece *piece; /* [max.chunks][bound] */
     int *pieces; /* [max.chunks] */
     uint16_t *token; /* [max.chunks][max.tokens + 1]: the pieces, one behind the other */
+    uint16_t *target; /* the same, of the tokens behind them; NULL: the next in `token` */
+    int64_t from, upto; /* tokens of the stream before the first piece, up to the last one's end */
+    int64_t last; /* the end of the last piece in its shard */
+    struct pass ended;
     char *memory; /* blocks of the local chunks */
     int64_t step; /* that it holds, -1: none */
     int code; /* in place of a batch, with its message */
@@ -42,7 +46,9 @@ struct loader {
     int64_t entered; /* index of the stream's shard that is `now`; -1: none yet */
     struct shard *now, *ahead; /* shard next.shard, and the one after if it is another */
     int64_t ahead_index;
-    char now_name[256];
+    struct cutter cutter; /* of the shard `now` */
+    int64_t tokens; /* of all training shards; 0 of a stream */
+    double passes; /* over them, of the steps prepared */
 
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -62,6 +68,7 @@ static int open_shard(struct loader *l, int64_t i, int64_t document, struct shar
     struct shard_index index = { 0 };
     struct shard_want want = { .vocab = l->c.vocab,
                                .bos = l->bos,
+                               .whole = cut_continues(l->c.cut),
                                .threads = l->c.threads,
                                .expect = f->tokens,
                                .frames = l->c.no_verify ? NULL : f->frames,
@@ -79,10 +86,29 @@ static int open_shard(struct loader *l, int64_t i, int64_t document, struct shar
     return rc;
 }
 
-/* Starts to read the shard after `now`. */
-static int look_ahead(struct loader *l)
+static int find_document(void *shard, int64_t i, int64_t limit, int64_t *begin, int64_t *end)
 {
-    int64_t i = l->next.shard, after = i + 1 < l->corpus.n ? i + 1 : l->c.cycle ? 0 : -1;
+    return shard_document(shard, i, limit, begin, end);
+}
+
+static void leave_shard(struct loader *l)
+{
+    shard_close(l->now);
+    l->now = NULL;
+}
+
+/* Makes s the shard `now`. */
+static void take_shard(struct loader *l, struct shard *s)
+{
+    shard_close(l->now);
+    l->now = s;
+    cutter_enter(&l->cutter, &(struct documents){ find_document, s, shard_size(s) });
+}
+
+/* Starts to read the shard after shard i. */
+static int look_ahead(struct loader *l, int64_t i)
+{
+    int64_t after = i + 1 < l->corpus.n ? i + 1 : l->c.cycle ? 0 : -1;
     int rc;
 
     if (after < 0 || after == i || (l->ahead && l->ahead_index == after))
@@ -95,119 +121,122 @@ static int look_ahead(struct loader *l)
     return 0;
 }
 
-/* Reads the stream's present shard to its end, keeping nothing. */
-static int leave_streamed(struct loader *l)
+/* Forgets a document's tokens before *at, which a run that continues there has used. */
+static int forget_used(struct loader *l, const struct cut_at *at)
 {
-    int rc = 0;
+    int64_t begin, end;
+    int rc = at->round ? shard_document(l->now, at->document, 1, &begin, &end) : 0;
 
-    if (l->now)
-        rc = shard_skip(l->now, shard_size(l->now));
-    shard_close(l->now);
-    l->now = NULL;
+    if (!rc && at->round && begin >= 0)
+        shard_forget(l->now, begin + at->round * l->c.piece);
     return rc;
 }
 
 /* As enter_shard, of a stream, in which that shard lies ahead. */
-static int enter_streamed(struct loader *l)
+static int enter_streamed(struct loader *l, const struct loader_pos *at)
 {
-    struct shard_want want = { .vocab = l->c.vocab, .bos = l->bos, .window = STREAM_WINDOW };
+    struct shard_want want = { .vocab = l->c.vocab,
+                               .bos = l->bos,
+                               .whole = cut_continues(l->c.cut),
+                               .window = STREAM_WINDOW };
     int rc = 0;
 
-    while (!rc && l->entered < l->next.shard) {
-        if ((rc = leave_streamed(l)) || (rc = shard_stream_next(l->c.stream, &l->now, &want)))
+    while (l->entered < at->shard) {
+        struct shard *s;
+
+        if (l->now && (rc = shard_skip(l->now, shard_size(l->now))))
+            return rc;
+        leave_shard(l);
+        if ((rc = shard_stream_next(l->c.stream, &s, &want)))
             break;
+        take_shard(l, s);
         l->entered++;
     }
-    return rc != GPT_NO ? rc
+    return rc != GPT_NO ? rc ? rc : forget_used(l, &at->at)
                         : err_set(GPT_INPUT,
                                   "%s: expected tokens for step %lld, found the end after %lld "
                                   "tokens",
-                                  l->c.data, (long long)l->next.step,
+                                  l->c.data, (long long)l->next.step + 1,
                                   (long long)shard_stream_tokens(l->c.stream));
 }
 
-/* Makes `now` the shard at next.shard. */
-static int enter_shard(struct loader *l)
+/* Makes `now` the shard at `at`. */
+static int enter_shard(struct loader *l, const struct loader_pos *at)
 {
-    int64_t i = l->next.shard;
+    /* Later rounds take all documents. */
+    int64_t i = at->shard, first = cut_continues(l->c.cut) ? 0 : at->at.document;
+    struct shard *s;
     int rc;
 
     if (l->c.stream)
-        return enter_streamed(l);
+        return enter_streamed(l, at);
     if (l->now && !strcmp(shard_path(l->now), l->corpus.shard[i].path) &&
-        l->next.document >= shard_first_document(l->now)) {
+        first >= shard_first_document(l->now)) {
         ; /* the same shard, at this document or from its first */
     } else if (l->ahead && l->ahead_index == i) {
-        shard_close(l->now);
-        l->now = l->ahead;
+        take_shard(l, l->ahead);
         l->ahead = NULL;
     } else {
-        shard_close(l->now);
-        l->now = NULL;
-        if ((rc = open_shard(l, i, l->next.document, &l->now)))
+        leave_shard(l);
+        if ((rc = open_shard(l, i, first, &s)))
             return rc;
+        take_shard(l, s);
     }
     /* Not before the first batch, which would wait for it. */
-    return l->next.step > l->first ? look_ahead(l) : 0;
+    return l->next.step > l->first ? look_ahead(l, i) : 0;
 }
 
 /* --- one step --- */
 
-static int too_many_pieces(const struct loader *l, int chunk, int tokens, int bound)
-{
-    return err_set(GPT_INPUT,
-                   "%s: step %lld, chunk %d: expected at most %d documents in %d tokens, "
-                   "found more: join short documents, or set more data.chunks",
-                   shard_path(l->now), (long long)l->next.step, chunk, bound - 1, tokens);
-}
-
 /* Of chunk k: T + 1 of them. */
-static uint16_t *tokens_of(const struct loader *l, const struct slot *s, int k)
+static uint16_t *of_chunk(const struct loader *l, uint16_t *tokens, int k)
 {
-    return s->token + (size_t)k * ((size_t)l->c.max.tokens + 1);
+    return tokens + (size_t)k * ((size_t)l->c.max.tokens + 1);
 }
 
-/* Does the step after next.step begin where this one ends? */
+/* True if the step after next.step begins where this one ends. */
 static bool moves_on(const struct loader *l)
 {
     return l->c.repeat < 2 || (l->next.step + 1) % l->c.repeat == 0;
 }
 
-/* Takes the pieces of all chunks of a step from the present shard and advances *document. *full
- * is false if the shard ends first. */
-static int take_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
-                       int64_t *document, bool *full)
+/* True if a step that a shard's end interrupts takes the rest from the next one. A stream cannot go
+ * back to repeat it. */
+static bool goes_on(const struct loader *l)
 {
-    int rc;
+    return cut_continues(l->c.cut) && !(l->c.stream && l->c.repeat > 1);
+}
 
-    *full = false;
-    for (int k = 0; k < w->chunks; k++) {
-        struct piece *piece = s->piece + (size_t)k * (size_t)l->bound;
-        uint16_t *token = tokens_of(l, s, k);
-        int64_t length = 0;
+struct taking {
+    struct loader *l;
+    struct slot *s;
+    struct loader_pos *at;
+};
 
-        s->pieces[k] = 0;
-        while (length <= w->tokens) {
-            int64_t room = w->tokens - length + 1, begin, end;
+/* Copies a piece to its place. */
+static void take(void *ctx, const struct filling *f, int64_t begin, int64_t end)
+{
+    struct taking *t = ctx;
+    struct loader *l = t->l;
+    struct slot *s = t->s;
+    const uint16_t *token = shard_tokens(l->now);
+    size_t bytes = (size_t)(end - begin) * sizeof *token;
+    int64_t before = l->c.stream ? shard_stream_tokens(l->c.stream) - shard_size(l->now) : 0;
 
-            if ((rc = shard_document(l->now, *document, w->cap && w->cap < room ? w->cap : room,
-                                     &begin, &end)))
-                return rc;
-            if (begin < 0)
-                return 0;
-            if (s->pieces[k] == bound - 1)
-                return too_many_pieces(l, k, w->tokens, bound);
-            piece[s->pieces[k]++] = (struct piece){ (uint32_t)begin, (uint32_t)end };
-            memcpy(token + length, shard_tokens(l->now) + begin,
-                   (size_t)(end - begin) * sizeof *token);
-            if (moves_on(l))
-                shard_forget(l->now, end);
-            length += end - begin;
-            ++*document;
-        }
+    s->piece[(size_t)f->chunk * (size_t)l->bound + (size_t)f->pieces] =
+        (struct piece){ (uint32_t)begin, (uint32_t)end };
+    s->pieces[f->chunk] = f->pieces + 1;
+    memcpy(of_chunk(l, s->token, f->chunk) + f->length, token + begin, bytes);
+    if (s->target) {
+        memcpy(of_chunk(l, s->target, f->chunk) + f->length, token + begin + 1, bytes);
+        t->at->used += t->at->used < 0 ? 0 : end - begin;
     }
-    *full = true;
-    return 0;
+    if (!f->chunk && !f->pieces)
+        s->from = before + begin;
+    s->upto = before + end;
+    s->last = end;
+    if (moves_on(l))
+        shard_forget(l->now, end);
 }
 
 static int no_batch(const struct loader *l, const struct batch_shape *w)
@@ -215,42 +244,65 @@ static int no_batch(const struct loader *l, const struct batch_shape *w)
     return err_set(GPT_INPUT,
                    "%s: expected a shard of enough documents for a step, %d x %d tokens, "
                    "each cut at %d; found none in %d shard%s (the last, %s, has %lld tokens and "
-                   "%lld document starts, token %d)",
+                   "%lld document starts, token %d)%s",
                    l->c.data, w->chunks, w->tokens, w->cap ? w->cap : w->tokens + 1, l->corpus.n,
                    l->corpus.n == 1 ? "" : "s", shard_path(l->now), (long long)shard_size(l->now),
-                   (long long)shard_documents(l->now), l->bos);
+                   (long long)shard_documents(l->now), l->bos,
+                   cut_continues(l->c.cut) ? ""
+                                           : ": -s data.cut=pieces uses all of a document, and "
+                                             "needs no document start");
 }
 
-/* Finds the step's pieces, in the first shard from next on that holds them. */
-static int find_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
-                       int64_t *document)
+/* Moves *at to the next shard. s->ended: the pass that ends with this one. */
+static int next_shard(struct loader *l, struct slot *s, struct loader_pos *at)
 {
-    bool full;
+    at->at = (struct cut_at){ 0 };
+    if (++at->shard < l->corpus.n || l->c.stream)
+        return 0;
+    if (!l->c.cycle)
+        return err_set(GPT_INPUT,
+                       "%s: expected tokens for step %lld, found that all %d shard%s "
+                       "%s used up (data.cycle: start over)",
+                       l->c.data, (long long)l->next.step + 1, l->corpus.n,
+                       l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
+    at->shard = 0;
+    at->epoch++;
+    s->ended = (struct pass){ .number = at->epoch, .used = at->used, .tokens = l->tokens };
+    at->used = 0;
+    return 0;
+}
+
+/* Finds the step's pieces from next on, in the first shard that holds them all, or in as many as it
+ * takes. *at: where the step ends. */
+static int find_pieces(struct loader *l, struct slot *s, const struct batch_shape *w, int bound,
+                       struct loader_pos *at)
+{
+    struct filling f = { 0 }, before;
+    struct taking t = { l, s, at };
     int rc;
 
+    *at = l->next;
+    s->ended = (struct pass){ 0 };
     for (int tried = 0;; tried++) {
-        *document = l->next.document;
-        if ((rc = enter_shard(l)) || (rc = take_pieces(l, s, w, bound, document, &full)))
-            return rc;
-        if (full)
-            return 0;
+        before = f;
+        if ((rc = enter_shard(l, at)) ||
+            (rc = cutter_fill(&l->cutter, w, bound, &f, &at->at, take, &t)) != GPT_NO)
+            return rc != CUT_CROWDED
+                       ? rc
+                       : cut_crowded(shard_path(l->now), l->next.step, f.chunk, bound, w->tokens);
+        if (!goes_on(l))
+            f = (struct filling){ 0 };
+        else if (f.chunk != before.chunk || f.length != before.length)
+            tried = 0;
         /* The first shard was perhaps entered in its middle, so it is tried once more from its
          * start. */
-        if (!l->c.stream && tried >= l->corpus.n)
+        if (!l->c.stream && (tried >= l->corpus.n ||
+                             (at->shard + 1 == l->corpus.n && !l->c.cycle && !l->next.step)))
             return no_batch(l, w);
-        l->next.document = 0;
-        if (++l->next.shard < l->corpus.n || l->c.stream)
-            continue;
-        if (!l->c.cycle && l->next.step == 0)
-            return no_batch(l, w);
-        if (!l->c.cycle)
-            return err_set(GPT_INPUT,
-                           "%s: expected tokens for step %lld, found that all %d shard%s "
-                           "%s used up (data.cycle: start over)",
-                           l->c.data, (long long)l->next.step, l->corpus.n,
-                           l->corpus.n == 1 ? "" : "s", l->corpus.n == 1 ? "is" : "are");
-        l->next.shard = 0;
-        l->next.epoch++;
+        if ((rc = next_shard(l, s, at)))
+            return rc;
+        if (!goes_on(l))
+            l->next = *at;
     }
 }
 
@@ -263,15 +315,18 @@ static struct chunk_shape chunk_shape(const struct loader_config *c, int tokens,
                                  .csr = c->csr };
 }
 
-/* token: the T + 1 tokens of the pieces. */
-static void fill_chunk(struct chunk *c, const uint16_t *token, const struct piece *piece, int n)
+/* token: the T + 1 tokens of the pieces, or T of them and their targets. */
+static void fill_chunk(struct chunk *c, const uint16_t *token, const uint16_t *target,
+                       const struct piece *piece, int n)
 {
     int32_t *tok = (int32_t *)c->tok, *tgt = (int32_t *)c->tgt, *cu = (int32_t *)c->cu;
     int at = 0;
 
+    if (!target)
+        target = token + 1;
     for (int t = 0; t < c->tokens; t++) {
         tok[t] = token[t];
-        tgt[t] = token[t + 1];
+        tgt[t] = target[t];
     }
     cu[0] = 0;
     for (int i = 0; i < n; i++) {
@@ -298,34 +353,34 @@ static int check_shape(const struct loader *l, const struct batch_shape *w, int 
         return err_set(GPT_USAGE,
                        "step %lld: expected at most %d chunks, one for each of %d ranks at least, "
                        "of at most %d tokens and %d documents; found %d, %d, %d",
-                       (long long)l->next.step, l->c.max.chunks, l->c.world, l->c.max.tokens,
+                       (long long)l->next.step + 1, l->c.max.chunks, l->c.world, l->c.max.tokens,
                        l->bound - 1, w->chunks, w->tokens, bound - 1);
     return 0;
 }
 
-/* Tokens of the stream before the step's first piece, and up to the end of its last one. */
-static void tell_passed(const struct loader *l, struct slot *s)
+/* Passes over the data up to *at, before which the step's last piece ended. */
+static double passes_at(const struct loader *l, const struct slot *s, const struct loader_pos *at)
 {
-    int64_t before = shard_stream_tokens(l->c.stream) - shard_size(l->now);
-    int last = s->batch.chunks - 1;
+    int64_t done = s->last;
 
-    s->batch.shard = l->c.data;
-    s->batch.from = before + s->piece[0].begin;
-    s->batch.upto =
-        before + s->piece[(size_t)last * (size_t)l->bound + (size_t)s->pieces[last] - 1].end;
+    for (int64_t i = 0; i < at->shard && !l->c.stream; i++)
+        done += l->corpus.shard[i].tokens;
+    if (cut_continues(l->c.cut) && at->used >= 0)
+        done = at->used;
+    return l->tokens ? (double)at->epoch + (double)done / (double)l->tokens : 0;
 }
 
 /* Fills a slot with step next.step and advances next. */
 static int prepare(struct loader *l, struct slot *s)
 {
     struct batch_shape w = l->c.shape ? l->c.shape(l->c.ctx, l->next.step) : l->c.max;
-    int bound = w.bound ? w.bound : cu_bound(w.tokens), local = 0, rc;
+    int bound = w.bound ? w.bound : cu_bound(w.tokens, 0), local = 0, rc;
     struct chunk_shape shape = chunk_shape(&l->c, w.tokens, bound);
-    int64_t document;
+    struct loader_pos after;
 
     if (!w.tokens)
-        return err_set(GPT_USAGE, "there is no step %lld", (long long)l->next.step);
-    if ((rc = check_shape(l, &w, bound)) || (rc = find_pieces(l, s, &w, bound, &document)))
+        return err_set(GPT_USAGE, "there is no step %lld", (long long)l->next.step + 1);
+    if ((rc = check_shape(l, &w, bound)) || (rc = find_pieces(l, s, &w, bound, &after)))
         return rc;
     for (int k = 0; k < w.chunks; k++) {
         struct chunk *c = &s->chunk[k];
@@ -334,18 +389,26 @@ static int prepare(struct loader *l, struct slot *s)
         if (!is_local(&l->c, k))
             continue;
         chunk_place(c, s->memory + (size_t)local++ * l->block_bytes, &shape);
-        fill_chunk(c, tokens_of(l, s, k), s->piece + (size_t)k * (size_t)l->bound, s->pieces[k]);
+        fill_chunk(c, of_chunk(l, s->token, k), s->target ? of_chunk(l, s->target, k) : NULL,
+                   s->piece + (size_t)k * (size_t)l->bound, s->pieces[k]);
         chunk_index(c, &shape);
     }
-    s->batch = (struct step_batch){
-        .step = l->next.step, .chunks = w.chunks, .chunk = s->chunk, .at = l->next
-    };
-    if (l->c.stream)
-        tell_passed(l, s);
-    else
-        s->batch.shard = l->corpus.shard[l->next.shard].name;
-    if (moves_on(l))
-        l->next.document = document;
+    if (!s->target && after.used >= 0)
+        after.used += (int64_t)w.chunks * w.tokens;
+    s->batch = (struct step_batch){ .step = l->next.step,
+                                    .chunks = w.chunks,
+                                    .chunk = s->chunk,
+                                    .at = l->next,
+                                    .from = s->from,
+                                    .upto = s->upto };
+    if (moves_on(l)) {
+        l->passes = passes_at(l, s, &after);
+        after.step = l->next.step;
+        l->next = after;
+    }
+    if (moves_on(l) || !goes_on(l))
+        s->batch.ended = s->ended;
+    s->batch.passes = l->passes;
     l->next.step++;
     s->batch.after = l->next;
     return 0;
@@ -410,7 +473,7 @@ static int local_chunks(const struct loader_config *c)
 
 static int max_bound(const struct loader_config *c)
 {
-    return c->max.bound ? c->max.bound : cu_bound(c->max.tokens);
+    return c->max.bound ? c->max.bound : cu_bound(c->max.tokens, 0);
 }
 
 static size_t max_block_bytes(const struct loader_config *c)
@@ -433,6 +496,8 @@ static int allocate(struct loader *l)
         s->piece = calloc(n * (size_t)l->bound, sizeof *s->piece);
         s->pieces = calloc(n, sizeof *s->pieces);
         s->token = calloc(n * ((size_t)l->c.max.tokens + 1), sizeof *s->token);
+        if (cut_continues(l->c.cut) && !(s->target = calloc(n * ((size_t)l->c.max.tokens + 1), 2)))
+            return err_memory();
         if (!s->chunk || !s->piece || !s->pieces || !s->token || !l->memory || !l->asked)
             return err_memory();
         s->memory = l->memory + (size_t)i * half;
@@ -457,10 +522,11 @@ static int check_config(const struct loader_config *c)
         return err_set(GPT_USAGE,
                        "%s: a stream passes once, so data.cycle must be no (-s data.cycle=no)",
                        c->data);
-    if (c->vocab < 1 || c->max.tokens < 1)
+    if (c->vocab < 1 || c->max.tokens < 1 || (c->cut == CUT_PIECES && c->piece < 1))
         return err_set(GPT_USAGE,
-                       "loader: expected a vocabulary and a number of tokens, found %d, %d",
-                       c->vocab, c->max.tokens);
+                       "loader: expected a vocabulary, a number of tokens and a size of pieces, "
+                       "found %d, %d, %d",
+                       c->vocab, c->max.tokens, c->piece);
     return 0;
 }
 
@@ -488,14 +554,17 @@ int loader_new(struct loader **out, const struct loader_config *c)
     l->c = *c;
     l->bound = max_bound(c);
     l->block_bytes = max_block_bytes(c);
+    l->cutter = (struct cutter){ .cut = c->cut, .piece = c->piece, .stream = c->stream != NULL };
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->moved, NULL);
     l->entered = -1;
     if (c->stream)
         stream_facts(&l->corpus, c->stream);
-    else if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN)))
+    else if ((rc = corpus_open(&l->corpus, c->data, SPLIT_TRAIN, &c->choice)))
         goto fail;
     l->bos = c->bos >= 0 ? c->bos : l->corpus.bos;
+    for (int i = 0; i < l->corpus.n; i++)
+        l->tokens += l->corpus.shard[i].tokens;
     if ((rc = corpus_check_vocab(&l->corpus, c->data, c->vocab, l->bos)) || (rc = allocate(l)))
         goto fail;
     *out = l;
@@ -509,14 +578,45 @@ int loader_seek(struct loader *l, const struct loader_pos *at)
 {
     if (l->started)
         return err_set(GPT_USAGE, "loader: expected to be moved before the first step");
-    if (at->step < 0 || at->epoch < 0 || at->document < 0 || at->shard < 0 ||
-        (at->shard >= l->corpus.n && !l->c.stream))
+    if (at->step < 0 || at->epoch < 0 || at->shard < 0 || at->at.document < 0 || at->at.round < 0 ||
+        at->at.token < 0 || at->used < -1 || (at->shard >= l->corpus.n && !l->c.stream))
         return err_set(GPT_INPUT,
                        "%s: expected a position within %d shards, found shard %lld, "
-                       "document %lld",
-                       l->c.data, l->corpus.n, (long long)at->shard, (long long)at->document);
+                       "document %lld, piece %lld, token %lld",
+                       l->c.data, l->corpus.n, (long long)at->shard, (long long)at->at.document,
+                       (long long)at->at.round, (long long)at->at.token);
+    if ((at->at.round || at->at.token) && !cut_continues(l->c.cut))
+        return err_set(GPT_INPUT,
+                       "%s: expected data.cut = pieces, as the run had: the position is within a "
+                       "document",
+                       l->c.data);
     l->next = *at;
     return 0;
+}
+
+int64_t loader_most_steps(const struct loader *l)
+{
+    int64_t left = 0, step = l->next.step;
+    int shard = (int)l->next.shard - 1, last = cut_continues(l->c.cut) ? 1 : 0;
+
+    if (l->c.cycle || l->c.stream || !l->c.shape)
+        return INT64_MAX;
+    for (;; step++) {
+        struct batch_shape w = l->c.shape(l->c.ctx, step);
+        int64_t need = (int64_t)w.chunks * w.tokens;
+
+        if (!need)
+            return INT64_MAX;
+        while (left < need) {
+            if (++shard >= l->corpus.n)
+                return step;
+            left = goes_on(l) ? left : 0;
+            if (l->corpus.shard[shard].tokens > last)
+                left += l->corpus.shard[shard].tokens - last;
+        }
+        if (l->c.repeat < 2 || (step + 1) % l->c.repeat == 0)
+            left -= need;
+    }
 }
 
 /* With the lock. */
@@ -537,14 +637,17 @@ static int start(struct loader *l)
 }
 
 /* With the lock: a stream's step is given out only when those that end its update are there, too, so
- * that no run is stopped between two updates, where it could not be saved. */
+ * that no run ends between two updates, where it could not be saved. */
 static int wait_for_rest(struct loader *l, int64_t step)
 {
-    if (!l->c.stream || l->c.update != 2 || step % 2)
+    const struct slot *rest = &l->slot[(step + 1) & 1];
+
+    if (!l->c.stream || l->c.update != 2 || step % 2 ||
+        (l->c.shape && !l->c.shape(l->c.ctx, step + 1).tokens))
         return 0;
     while (!l->stop && l->filled <= step)
         pthread_cond_wait(&l->moved, &l->lock);
-    return l->slot[(step + 1) & 1].code == LOADER_STOPPED ? LOADER_STOPPED : 0;
+    return rest->code > 0 ? err_set(rest->code, "%s", rest->message) : rest->code;
 }
 
 int loader_next(struct loader *l, int rank, const struct step_batch **b)
@@ -606,7 +709,9 @@ void loader_free(struct loader *l)
         free(l->slot[i].piece);
         free(l->slot[i].pieces);
         free(l->slot[i].token);
+        free(l->slot[i].target);
     }
+    cutter_release(&l->cutter);
     free(l->memory);
     free(l->asked);
     corpus_release(&l->corpus);
@@ -616,5 +721,7 @@ void loader_free(struct loader *l)
 }
 
 const char *loader_id(const struct loader *l) { return l->corpus.id; }
+
+const struct corpus *loader_files(const struct loader *l) { return &l->corpus; }
 
 const char *loader_tokenizer(const struct loader *l) { return l->corpus.tokenizer; }

@@ -2,14 +2,14 @@
  *
  * A step takes `chunks` chunks of `tokens` tokens each (record 61: 8 chunks,
  * whatever the number of ranks). With N ranks, rank r gets chunk m*N + r in
- * micro-step m; which tokens a chunk holds does not depend on N. Packing is
- * that of modded-nanogpt's record 61 (and, with the cap given by step, of
- * record 74): each piece starts at a document, is cut at `cap` tokens and at
- * the end of its chunk, and what is cut off is not used. If a shard ends inside
- * a step, the whole step is dropped and made again from the next shard. (The
- * record drops one micro-step; with 8 ranks that is the same, and a whole step
- * is what makes 1, 2, 4 and 8 ranks see the same data.) So a shard without a document
- * start, all of it the middle of one document, is passed over.
+ * micro-step m; which tokens a chunk holds does not depend on N. cutter.h says
+ * which they are. CUT_DOCUMENT is the packing of modded-nanogpt's record 61
+ * (and, with the cap given by step, of record 74): if a shard ends inside a step,
+ * the whole step is dropped and made again from the next shard. (The record
+ * drops one micro-step; with 8 ranks that is the same, and a whole step is what
+ * makes 1, 2, 4 and 8 ranks see the same data.) So a shard without a document
+ * start, all of it the middle of one document, is passed over. With CUT_PIECES
+ * the step goes on in the next shard, but of a stream with `repeat`.
  *
  *     struct loader_config c = { .data = "shards", .world = 8, .local_ranks = 8, .vocab = 50304,
  *                                .bos = -1, .csr = true, .shape = plan_shape, .ctx = &plan,
@@ -35,21 +35,23 @@
 
 #include "base/err.h"
 #include "data/chunk.h"
-
-/* Shape of a step's batch. tokens = 0: there is no such step. */
-struct batch_shape {
-    int chunks; /* chunks a step, one a rank at least: chunk k is rank k % world's */
-    int tokens; /* T: tokens a chunk */
-    int cap; /* longest piece of a document; 0: no limit */
-    int bound; /* M: entries of cu; 0: cu_bound(tokens) */
-};
+#include "data/corpus.h"
+#include "data/cutter.h"
 
 /* Where the next step begins: the whole state of a loader that a checkpoint must hold. */
 struct loader_pos {
     int64_t step; /* steps served before */
     int64_t epoch; /* times that the list of shards was used up */
     int64_t shard; /* index in the list of training shards */
-    int64_t document; /* document starts of that shard already used */
+    struct cut_at at; /* in that shard */
+    int64_t used; /* tokens trained on since the list began; -1: not known */
+};
+
+/* What one pass over the data trains on. */
+struct pass {
+    int64_t number; /* of passes that have ended; 0: none */
+    int64_t used, tokens; /* tokens trained on (-1: not known), of so many */
+    bool about; /* of what was looked at: the rest may be otherwise */
 };
 
 struct step_batch {
@@ -57,7 +59,8 @@ struct step_batch {
     int chunks;
     const struct chunk *chunk; /* [chunks] */
     struct loader_pos at, after; /* of this step, and of the one after */
-    const char *shard; /* name of the shard that it came from */
+    struct pass ended; /* the pass that ended before this step or in it */
+    double passes; /* over the data, up to the end of this step */
     /* Of a stream: its tokens before the step's first piece, and up to the end of its last. */
     int64_t from, upto;
 };
@@ -65,15 +68,18 @@ struct step_batch {
 struct shard_stream;
 struct loader_config {
     const char *data; /* see corpus.h: folder with MANIFEST, or file, or glob of files */
+    struct corpus_choice choice; /* of its files */
     /* In place of files: what is left of this stream, which data names for messages. Positions count
      * its shards. It cannot cycle: GPT_USAGE. */
     struct shard_stream *stream;
     int update; /* of the stream: 2 if every second step, the odd ones, ends an update; else 0 */
-    int wake; /* of the stream (shard_stream_open): an eventfd, set also by loader_stop; -1: none */
+    int wake; /* with a stream: the eventfd of zio_wake, set also by loader_stop; -1: none */
     int world; /* N: ranks of the whole job */
     int first_rank, local_ranks; /* those that this process serves */
     int vocab; /* V: a token >= vocab is an error; size of the csr */
     int bos; /* document start; -1: as the MANIFEST says, else 50256 */
+    enum cut cut;
+    int piece; /* P of CUT_PIECES */
     bool cycle; /* start again when the shards are used up; else that is an error */
     int repeat; /* steps N k .. N k + N - 1 get the same documents; 0: as 1 */
     int bigram_rows; /* rows of the bigram table; 0: there is none */
@@ -99,15 +105,27 @@ int loader_new(struct loader **l, const struct loader_config *c) MUST_CHECK;
 /* Continues at a position from batch.after, before the first loader_next. A stream is read up to there
  * by the first loader_next. */
 int loader_seek(struct loader *l, const struct loader_pos *at) MUST_CHECK;
+/* The step that data which do not cycle cannot reach the end of, as far as sizes of shards tell; else,
+ * and of a stream, INT64_MAX. Before the first loader_next. */
+int64_t loader_most_steps(const struct loader *l);
 /* GPT_INPUT: token >= vocab, no shard that holds a batch, more than M-1 pieces in a chunk, data
  * used up. LOADER_STOPPED, without a message. The same error is given to every rank that asks. */
 int loader_next(struct loader *l, int rank, const struct step_batch **b) MUST_CHECK;
+/* What a pass that begins with step `step` will train on: counted by the indexes beside the shards,
+ * else by what their front has, and the MANIFEST, which is about. Reads 4 Mi tokens at most. GPT_INPUT
+ * also for more documents in a chunk than its bound. Of files; needs no loader. */
+int loader_pass(const struct loader_config *c, int64_t step, struct pass *p) MUST_CHECK;
+/* "N of M tokens (P%)", with ~ where it is about. */
+enum { PASS_TEXT = 96 };
+void pass_text(const struct pass *p, char *text, size_t size);
 /* Wakes all who wait in loader_next with GPT_SYSTEM "stopped"; any thread. */
 void loader_stop(struct loader *l);
 void loader_free(struct loader *l);
 /* Which data this is: XXH3-128 over name, tokens and hash of the training
  * shards. A position holds only for data with the same id. */
 const char *loader_id(const struct loader *l);
+/* The files; none of a stream. */
+const struct corpus *loader_files(const struct loader *l);
 /* Which tokenizer made it (corpus.h); "" where no MANIFEST says. */
 const char *loader_tokenizer(const struct loader *l);
 
@@ -127,8 +145,9 @@ const char *loader_tokenizer(const struct loader *l);
  * valid until the same rank asks again. No csr, no pieces.
  */
 struct val_config {
-    const char *data; /* a file is validation whatever its name, if only_val */
-    bool only_val;
+    const char *data;
+    bool only_val; /* it holds nothing else (SPLIT_ONLY_VAL) */
+    struct corpus_choice choice; /* of its files */
     struct shard_stream *stream; /* in place of files: its first tokens, which are read here */
     int ranks; /* local ones: 0 .. ranks-1 may call */
     int vocab, bos;
@@ -141,6 +160,7 @@ struct val_config {
 struct val;
 int val_new(struct val **v, const struct val_config *c) MUST_CHECK;
 int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out) MUST_CHECK;
+const struct corpus *val_files(const struct val *v); /* none of a stream */
 void val_free(struct val *v);
 
 #endif

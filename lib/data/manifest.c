@@ -40,10 +40,11 @@ static const struct text_key text_keys[] = {
 };
 static const struct text_key number_keys[] = {
     { "vocab_size", offsetof(struct manifest, vocab_size) },
-    { "bos", offsetof(struct manifest, bos) }, /* a partial manifest ends here */
+    { "bos", offsetof(struct manifest, bos) },
     { "documents", offsetof(struct manifest, documents) },
     { "tokens", offsetof(struct manifest, tokens) },
     { "invalid", offsetof(struct manifest, invalid) },
+    { "skipped", offsetof(struct manifest, skipped) },
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -68,7 +69,7 @@ int manifest_add(struct manifest *m, const struct manifest_shard *s)
     return m->shard[m->n - 1].name && !s->frames == !m->shard[m->n - 1].frames ? 0 : err_memory();
 }
 
-void manifest_put_shard(const struct manifest_shard *s, FILE *f)
+static void put_shard(const struct manifest_shard *s, FILE *f)
 {
     if (s->frames)
         fprintf(f, "frames: %s\n", s->frames);
@@ -156,24 +157,16 @@ static int parse_line(struct manifest *m, const char *line)
     return 0; /* a key of a later version */
 }
 
-static int check_keys(const struct manifest *m)
+static int check(const struct manifest *m)
 {
+    int64_t tokens = 0;
+
     for (size_t i = 0; i < COUNT(text_keys); i++)
         if (!*text_of(m, &text_keys[i]))
             return err_set(GPT_INPUT, "expected a line '%s: ...', found none", text_keys[i].name);
     if (m->vocab_size < 1 || m->vocab_size > 65536 || m->bos >= m->vocab_size)
         return err_set(GPT_INPUT, "expected bos < vocab_size <= 65536, found %lld and %lld",
                        (long long)m->bos, (long long)m->vocab_size);
-    return 0;
-}
-
-static int check(const struct manifest *m)
-{
-    int64_t tokens = 0;
-    int rc = check_keys(m);
-
-    if (rc)
-        return rc;
     for (int i = 0; i < m->n; i++)
         tokens += m->shard[i].tokens;
     if (tokens != m->tokens)
@@ -229,20 +222,18 @@ static int read_text(const char *path, char **text, size_t *n)
                    older ? ", found version 1: make these shards again" : "");
 }
 
-static int read_manifest(struct manifest *m, const char *path, bool partial)
+int manifest_read(struct manifest *m, const char *path)
 {
-    char *text, *eol;
+    char *text;
     size_t n;
     int rc;
 
     memset(m, 0, sizeof *m);
     if ((rc = read_text(path, &text, &n)))
         return rc;
-    if (partial && (eol = strrchr(text, '\n')))
-        eol[1] = 0;
-    if (!partial && (rc = check_hash(text, n)))
+    if ((rc = check_hash(text, n)))
         rc = err_prefix("%s", path);
-    else if (!(rc = parse_text(m, text, path)) && (rc = partial ? check_keys(m) : check(m)))
+    else if (!(rc = parse_text(m, text, path)) && (rc = check(m)))
         rc = err_prefix("%s", path);
     free(text);
     if (rc)
@@ -250,25 +241,19 @@ static int read_manifest(struct manifest *m, const char *path, bool partial)
     return rc;
 }
 
-int manifest_read(struct manifest *m, const char *path) { return read_manifest(m, path, false); }
-int manifest_read_partial(struct manifest *m, const char *path)
-{
-    return read_manifest(m, path, true);
-}
-
-static void put_text(const struct manifest *m, bool partial, FILE *f)
+static void put_text(const struct manifest *m, FILE *f)
 {
     fprintf(f, "format: " FORMAT "\n");
     for (size_t i = 0; i < COUNT(text_keys); i++)
         fprintf(f, "%s: %s\n", text_keys[i].name, *text_of(m, &text_keys[i]));
-    for (size_t i = 0; i < (partial ? 2 : COUNT(number_keys)); i++)
+    for (size_t i = 0; i < COUNT(number_keys); i++)
         fprintf(f, "%s: %" PRId64 "\n", number_keys[i].name, *number_of(m, &number_keys[i]));
     fprintf(f, "# shard: split file bytes tokens documents invalid from to input xxh3-128\n");
-    for (int i = 0; i < m->n && !partial; i++)
-        manifest_put_shard(&m->shard[i], f);
+    for (int i = 0; i < m->n; i++)
+        put_shard(&m->shard[i], f);
 }
 
-int manifest_text(const struct manifest *m, bool partial, char **text)
+int manifest_text(const struct manifest *m, char **text)
 {
     size_t n = 0;
     FILE *f = open_memstream(text, &n);
@@ -276,8 +261,8 @@ int manifest_text(const struct manifest *m, bool partial, char **text)
 
     if (!f)
         return err_memory();
-    put_text(m, partial, f);
-    if (!fflush(f) && !partial) {
+    put_text(m, f);
+    if (!fflush(f)) {
         xxh_hex_of(*text, n, hash);
         fprintf(f, "manifest: %s\n", hash);
     }

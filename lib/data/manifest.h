@@ -17,11 +17,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include "base/err.h"
 
-/* The last is of corpus_open alone. */
-enum split { SPLIT_TRAIN, SPLIT_VAL, SPLIT_ONLY_VAL };
+/* The last two are of corpus_open alone. */
+enum split { SPLIT_TRAIN, SPLIT_VAL, SPLIT_ONLY_VAL, SPLIT_ALL };
 
 /* from: which document the shard's first token belongs to, counted over both
  * splits in the order written, and how many of its tokens stand in shards
@@ -52,6 +51,7 @@ struct manifest {
     char *settings; /* everything that the bytes depend on but the input, one line */
     int64_t vocab_size, bos;
     int64_t documents, tokens, invalid; /* sums over the shards */
+    int64_t skipped; /* lines of .jsonl without a text, passed over */
     struct manifest_shard *shard;
     int n;
     char *frames; /* while it is read: of the next shard */
@@ -59,18 +59,12 @@ struct manifest {
 
 /* GPT_INPUT with file and line; GPT_SYSTEM if it cannot be read. */
 int manifest_read(struct manifest *m, const char *path) MUST_CHECK;
-/* Without the last line: what gpt-tokshard keeps while it works. A last shard
- * line that is not whole is left out. */
-int manifest_read_partial(struct manifest *m, const char *path) MUST_CHECK;
-/* The text; caller frees. partial: without totals, shards and hash. */
-int manifest_text(const struct manifest *m, bool partial, char **text) MUST_CHECK;
+/* The text; caller frees. */
+int manifest_text(const struct manifest *m, char **text) MUST_CHECK;
 int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK; /* copies */
 void manifest_release(struct manifest *m);
 const char *split_name(enum split s); /* "train", "val" */
 /* XXH64 of the 8 bytes of a document's hash, the value before as the seed; 0 at first. */
 uint64_t input_hash(uint64_t before, uint64_t document_hash);
-
-/* A shard's lines as they stand in the manifest ("frames: ...", "shard: ..."). */
-void manifest_put_shard(const struct manifest_shard *s, FILE *f);
 
 #endif

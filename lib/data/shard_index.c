@@ -31,6 +31,18 @@ int shard_index_add(struct shard_index *x, int64_t start)
     return 0;
 }
 
+int shard_index_begin(struct shard_index *x)
+{
+    if (x->documents && !x->start[0])
+        return 0;
+    if (grow_to(&x->start, &x->room, x->documents + 1, sizeof *x->start))
+        return GPT_SYSTEM;
+    memmove(x->start + 1, x->start, (size_t)x->documents * sizeof *x->start);
+    x->start[0] = 0;
+    x->documents++;
+    return 0;
+}
+
 void shard_index_release(struct shard_index *x)
 {
     free(x->start);

@@ -22,6 +22,8 @@ struct shard_index {
 };
 
 int shard_index_add(struct shard_index *x, int64_t start) MUST_CHECK;
+/* Makes the shard's first token a document start, if it is none. */
+int shard_index_begin(struct shard_index *x) MUST_CHECK;
 void shard_index_release(struct shard_index *x);
 /* hash: 32 hexadecimal digits, or NULL. */
 int shard_index_write(const struct shard_index *x, const char *path, int64_t tokens,

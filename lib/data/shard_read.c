@@ -201,6 +201,8 @@ static int scan(struct shard *s, int64_t begin, int64_t end)
         starts &= !s->index.start;
         if (above)
             return bad_token(s, tok, at);
+        if (!at && s->want.whole && !s->index.start && tok[0] != bos && (rc = add_start(s, 0)))
+            return rc;
         for (int i = 0; starts && i < n; i++)
             if (tok[at + i] == bos && (rc = add_start(s, at + i)))
                 return rc;
@@ -441,6 +443,8 @@ static int use_index(struct shard *s)
 {
     int64_t first = s->want.document;
 
+    if (s->want.whole && s->n && shard_index_begin(s->want.index))
+        return GPT_SYSTEM;
     s->index = *s->want.index;
     memset(s->want.index, 0, sizeof s->index);
     while (s->index.documents && s->index.start[s->index.documents - 1] >= s->n)
@@ -650,7 +654,8 @@ int shard_document(struct shard *s, int64_t i, int64_t limit, int64_t *begin, in
             rc = wait_locked(s, *end);
     }
     pthread_mutex_unlock(&s->lock);
-    if (!rc && *begin >= 0 && shard_tokens(s)[*begin] != s->want.bos)
+    if (!rc && s->index.start && *begin >= (s->want.whole ? 1 : 0) &&
+        shard_tokens(s)[*begin] != s->want.bos)
         return err_set(GPT_INPUT,
                        "%s: token %lld: expected a document start as the index says, "
                        "found %d",

@@ -18,6 +18,7 @@
 #ifndef DATA_SHARD_READ_H
 #define DATA_SHARD_READ_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "data/shard_index.h"
@@ -25,6 +26,7 @@
 struct shard_want {
     int vocab; /* a token >= vocab is GPT_INPUT with its place */
     int bos;
+    bool whole; /* the first token begins a document, too, whatever it is */
     int threads; /* to decode; 0: 2 */
     int64_t limit; /* tokens wanted from the front; 0: all */
     int64_t expect; /* tokens that the header must say; 0: any */

@@ -19,7 +19,7 @@ struct shard_stream {
     char id[33];
 };
 
-int shard_stream_open(struct shard_stream **out, const char *path, int wake)
+int shard_stream_open(struct shard_stream **out, const char *path)
 {
     struct shard_stream *t = calloc(1, sizeof *t);
     const void *begin;
@@ -31,8 +31,7 @@ int shard_stream_open(struct shard_stream **out, const char *path, int wake)
     if (!t)
         return err_memory();
     snprintf(t->path, sizeof t->path, "%s", strcmp(path, "-") ? path : "standard input");
-    if (!(rc = zreader_open_until(&t->z, path, wake)) &&
-        !(rc = zreader_peek(t->z, ID_BYTES, &begin, &n)) &&
+    if (!(rc = zreader_open(&t->z, path)) && !(rc = zreader_peek(t->z, ID_BYTES, &begin, &n)) &&
         !(rc = shard_header_tokens(begin, n, t->path, &tokens)))
         xxh_hex_of(begin, n, t->id);
     if (rc) {

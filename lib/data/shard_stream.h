@@ -1,7 +1,7 @@
 /* shard_stream.h - shards that follow each other in one stream of bytes, plain, zstd or gzip.
  *
  *     struct shard_stream *t;
- *     if ((rc = shard_stream_open(&t, "-", -1))) return rc;
+ *     if ((rc = shard_stream_open(&t, "-"))) return rc;
  *     while (!(rc = shard_stream_next(t, &s, &want))) {      // GPT_NO: the stream has ended
  *         ... shard_document, shard_forget ...               // shard_read.h
  *         shard_close(s);
@@ -17,8 +17,8 @@
 #include "data/shard_read.h"
 
 struct shard_stream;
-/* Checks the first header. wake: as of zreader_open_until; -1: none. */
-int shard_stream_open(struct shard_stream **t, const char *path, int wake) MUST_CHECK;
+/* Checks the first header. */
+int shard_stream_open(struct shard_stream **t, const char *path) MUST_CHECK;
 /* The next shard, or at most want->limit tokens of it: what is left of it is the next one then.
  * All tokens of the one before must have been read, and it must be closed or read no more. GPT_NO,
  * without a message: there is none. */

@@ -57,15 +57,11 @@ struct shard_writer {
 int shard_writer_open(struct shard_writer *w, enum split split, int index) MUST_CHECK;
 int shard_writer_put(struct shard_writer *w, const void *plain, size_t n, const void *raw,
                      size_t raw_n) MUST_CHECK;
-/* Fills bytes, tokens and hash of *s, and name and frames, which stay the writer's. With s->hash set, the
- * shard must come out with this hash, or it is GPT_INPUT and what stands under
- * the name stays. */
+/* Fills bytes, tokens and hash of *s, and name and frames, which stay the writer's. */
 int shard_writer_finish(struct shard_writer *w, int64_t tokens,
                         struct manifest_shard *s) MUST_CHECK;
 /* Removes a shard that is not finished, and releases the writer. */
 void shard_writer_abort(struct shard_writer *w);
-/* Of the plain bytes of a shard's file. */
-int shard_hash(const char *path, char hash[33]) MUST_CHECK;
 
 /* "text_train_000001.bin", .zst for a level above 0. */
 void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level);

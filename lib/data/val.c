@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "data/corpus.h"
 #include "data/shard_stream.h"
 
 struct val_file {
@@ -113,7 +112,7 @@ int val_new(struct val **out, const struct val_config *c)
                                      .vocab = c->vocab,
                                      .bigram_rows = c->bigram_rows,
                                      .bound = c->shape.bound ? c->shape.bound
-                                                             : cu_bound(c->shape.tokens) };
+                                                             : cu_bound(c->shape.tokens, 0) };
     v->block_bytes = chunk_block_bytes(&v->shape);
     if (!(v->memory = aligned_alloc(256, v->block_bytes * (size_t)c->ranks))) {
         rc = err_memory();
@@ -121,7 +120,8 @@ int val_new(struct val **out, const struct val_config *c)
     }
     if (c->stream)
         v->corpus.bos = CORPUS_BOS;
-    else if ((rc = corpus_open(&v->corpus, c->data, c->only_val ? SPLIT_ONLY_VAL : SPLIT_VAL)))
+    else if ((rc = corpus_open(&v->corpus, c->data, c->only_val ? SPLIT_ONLY_VAL : SPLIT_VAL,
+                               &c->choice)))
         goto fail;
     v->bos = c->bos >= 0 ? c->bos : v->corpus.bos;
     if ((rc = corpus_check_vocab(&v->corpus, c->data, c->vocab, v->bos)) ||
@@ -152,9 +152,9 @@ static int fill_chunk(const struct val *v, const struct shard *s, int64_t pos, s
         if (++n > c->bound - 2)
             return err_set(GPT_INPUT,
                            "%s: token %lld: expected at most %d document starts in %d "
-                           "tokens, found more: join short documents, or set a smaller "
-                           "data.val_chunk",
-                           shard_path(s), (long long)(pos + t), c->bound - 2, c->tokens);
+                           "tokens, found more: allow for them (-s data.max_documents=%d), join "
+                           "short documents, or set a smaller data.val_chunk",
+                           shard_path(s), (long long)(pos + t), c->bound - 2, c->tokens, c->tokens);
         cu[n] = t;
     }
     for (int i = n + 1; i < c->bound; i++)
@@ -184,6 +184,8 @@ int val_chunk(struct val *v, int rank, int64_t k, struct chunk *out)
     chunk_place(out, v->memory + (size_t)rank * v->block_bytes, &v->shape);
     return fill_chunk(v, f->shard, pos, out);
 }
+
+const struct corpus *val_files(const struct val *v) { return &v->corpus; }
 
 void val_free(struct val *v)
 {

@@ -112,18 +112,28 @@ static bool selected(const struct slice *c, uint64_t r)
 
 static void print_number(FILE *f, enum dtype t, double x)
 {
-    if (t == DT_F64)
-        fprintf(f, "%.17g", x);
-    else if (dtype_size(t) <= 4 && t != DT_F32 && t != DT_I32)
-        fprintf(f, "%.7g", x);
-    else
-        fprintf(f, t == DT_F32 ? "%.9g" : "%.0f", x);
+    fprintf(f,
+            t == DT_F64         ? "%.17g"
+            : t == DT_F32       ? "%.9g"
+            : dtype_size(t) < 4 ? "%.7g"
+                                : "%.0f",
+            x);
+}
+
+/* An integer of 64 bits, more than a double holds. */
+static void print_long(FILE *f, enum dtype t, const char *bytes)
+{
+    uint64_t u;
+    memcpy(&u, bytes, sizeof u);
+    fprintf(f, t == DT_I64 ? "%" PRId64 : "%" PRIu64, u);
 }
 
 struct source {
     struct values v;
     struct tensor_bytes b;
-    bool raw;
+    bool raw; /* bytes are written as they are */
+    bool bytes; /* read, and not values */
+    enum dtype type; /* of what is printed */
     size_t size;
     FILE *f;
 };
@@ -135,14 +145,18 @@ static int row(struct source *s, uint64_t n, uint64_t lo, uint64_t hi, bool show
     int rc = 0;
     for (uint64_t at = 0, k; at < n; at += k) {
         k = n - at < CHUNK ? n - at : CHUNK;
-        if ((rc = s->raw ? bytes_read(&s->b, x, k * s->size) : values_read(&s->v, x, k)))
+        if ((rc = s->bytes ? bytes_read(&s->b, x, k * s->size) : values_read(&s->v, x, k)))
             return rc;
         for (uint64_t i = at > lo ? at : lo; show && i < at + k && i < hi; i++) {
+            const char *bytes = (const char *)x + (i - at) * s->size;
             if (s->raw) {
-                fwrite((char *)x + (i - at) * s->size, s->size, 1, s->f);
+                fwrite(bytes, s->size, 1, s->f);
                 continue;
             }
-            print_number(s->f, s->v.t->low ? DT_F32 : s->v.t->dtype, x[i - at]);
+            if (s->bytes)
+                print_long(s->f, s->type, bytes);
+            else
+                print_number(s->f, s->type, x[i - at]);
             fputc(i + 1 < hi ? '\t' : '\n', s->f);
         }
     }
@@ -167,16 +181,19 @@ static int print(struct source *s, const struct slice *c)
 static int open_and_print(struct tensors *s, const struct view *v, const struct slice *c, bool raw,
                           FILE *f)
 {
-    struct source src = { .raw = raw, .f = f, .size = dtype_size(v->t->dtype) };
+    enum dtype t = v->t->dtype;
+    struct source src = { .raw = raw, .f = f, .size = v->t->bits / 8 };
+    src.bytes = raw || ((t == DT_I64 || t == DT_U64) && !v->t->scale && !v->t->master);
     if (v->elements == 0)
         return 0;
-    if (raw && !src.size)
+    if (raw && v->t->bits % 8)
         return err_set(GPT_INPUT, "tensor '%s': type %s cannot be cut", v->t->name, v->t->type);
-    int rc = raw ? bytes_open(&src.b, s, v->t, v->first * src.size)
-                 : values_open(&src.v, s, v->t, v->first);
+    int rc = src.bytes ? bytes_open(&src.b, s, v->t, v->first * src.size)
+                       : values_open(&src.v, s, v->t, v->first);
+    src.type = src.bytes ? t : src.v.t->low || src.v.t->scale ? DT_F32 : src.v.t->dtype;
     if (!rc)
         rc = print(&src, c);
-    if (raw)
+    if (src.bytes)
         bytes_close(&src.b);
     else
         values_close(&src.v);

@@ -65,24 +65,43 @@ static int compare_values(struct tensors *a, const struct view *va, struct tenso
 
 /* --- bits --- */
 
-static int count_bits(struct tensors *a, const struct stored *ta, struct tensors *b,
-                      const struct stored *tb, const struct view *v, uint64_t first_b,
-                      unsigned char *differs)
+static bool same_bits(const unsigned char *x, const unsigned char *y, size_t first, unsigned bits)
+{
+    if (bits % 8 == 0)
+        return !memcmp(x + first / 8, y + first / 8, bits / 8);
+    for (size_t k = first; k < first + bits; k++)
+        if ((x[k / 8] ^ y[k / 8]) >> k % 8 & 1)
+            return false;
+    return true;
+}
+
+/* Marks the elements, of `bits` bits each, of which x and y hold different ones. */
+static void mark(const unsigned char *x, const unsigned char *y, size_t n, unsigned bits,
+                 unsigned char *differs)
+{
+    if (!memcmp(x, y, (n * bits + 7) / 8))
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (!same_bits(x, y, i * bits, bits))
+            differs[i / 8] |= (unsigned char)(1 << i % 8);
+}
+
+/* n elements of ta from first_a on, and those of tb, of the same type. */
+static int mark_all(struct tensors *a, const struct stored *ta, uint64_t first_a, struct tensors *b,
+                    const struct stored *tb, uint64_t first_b, uint64_t n, unsigned char *differs)
 {
     struct tensor_bytes x = { 0 }, y = { 0 };
-    size_t size = dtype_size(ta->dtype);
+    unsigned bits = ta->bits;
     unsigned char *buf = malloc(2 * CHUNK * 8);
     int rc = buf ? 0 : err_memory();
-    if (!rc && !(rc = bytes_open(&x, a, ta, v->first * size)))
-        rc = bytes_open(&y, b, tb, first_b * size);
-    for (uint64_t at = 0, n; !rc && at < v->elements; at += n) {
-        n = v->elements - at < CHUNK ? v->elements - at : CHUNK;
-        if ((rc = bytes_read(&x, buf, n * size)) ||
-            (rc = bytes_read(&y, buf + CHUNK * 8, n * size)))
+    if (!rc && !(rc = bytes_open(&x, a, ta, first_a * bits / 8)))
+        rc = bytes_open(&y, b, tb, first_b * bits / 8);
+    for (uint64_t at = 0, k; !rc && at < n; at += k) {
+        k = n - at < CHUNK ? n - at : CHUNK;
+        size_t size = (k * bits + 7) / 8;
+        if ((rc = bytes_read(&x, buf, size)) || (rc = bytes_read(&y, buf + CHUNK * 8, size)))
             break;
-        for (uint64_t i = 0; i < n; i++)
-            if (memcmp(buf + i * size, buf + CHUNK * 8 + i * size, size))
-                differs[(at + i) / 8] |= (unsigned char)(1 << (at + i) % 8);
+        mark(buf, buf + CHUNK * 8, k, bits, differs + at / 8);
     }
     bytes_close(&x);
     bytes_close(&y);
@@ -90,19 +109,45 @@ static int count_bits(struct tensors *a, const struct stored *ta, struct tensors
     return rc;
 }
 
-/* Elements whose bits, or low halves, differ. */
-static int compare_bits(struct tensors *a, const struct view *va, struct tensors *b,
-                        const struct view *vb, uint64_t *out)
+static uint64_t count(const unsigned char *marks, uint64_t n)
 {
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i <= n / 8; i++)
+        sum += (uint64_t)__builtin_popcount(marks[i]);
+    return sum;
+}
+
+/* Elements whose bits, or those of masters or low halves, differ. *codes: only those of numbers with
+ * scales do. */
+static int compare_bits(struct tensors *a, const struct view *va, struct tensors *b,
+                        const struct view *vb, uint64_t *out, bool *codes)
+{
+    const struct stored *x[] = { va->t, va->t->low, va->t->master };
+    const struct stored *y[] = { vb->t, vb->t->low, vb->t->master };
     unsigned char *differs = calloc(va->elements / 8 + 1, 1);
-    if (!differs)
-        return err_memory();
-    int rc = count_bits(a, va->t, b, vb->t, va, vb->first, differs);
-    if (!rc && va->t->low && vb->t->low)
-        rc = count_bits(a, va->t->low, b, vb->t->low, va, vb->first, differs);
-    *out = 0;
-    for (uint64_t i = 0; i <= va->elements / 8; i++)
-        *out += (uint64_t)__builtin_popcount(differs[i]);
+    int rc = differs ? 0 : err_memory();
+    *codes = true;
+    for (int scaled = 0; scaled < 2; scaled++) {
+        for (int i = 0; !rc && i < 3; i++)
+            if (x[i] && (x[i]->scale && y[i]->scale) == scaled)
+                rc = mark_all(a, x[i], va->first, b, y[i], vb->first, va->elements, differs);
+        *out = rc ? 0 : count(differs, va->elements);
+        *codes &= scaled || !*out;
+    }
+    free(differs);
+    return rc;
+}
+
+/* Of tensors whose values are not known, with or without scales: are the scales' bits the same? */
+static int compare_scales(struct tensors *a, const struct stored *x, struct tensors *b,
+                          const struct stored *y, bool *same)
+{
+    *same = !x == !y && (!x || (!strcmp(x->type, y->type) && x->elements == y->elements));
+    if (!x || !*same)
+        return 0;
+    unsigned char *differs = calloc(x->elements / 8 + 1, 1);
+    int rc = differs ? mark_all(a, x, 0, b, y, 0, x->elements, differs) : err_memory();
+    *same = !rc && !count(differs, x->elements);
     free(differs);
     return rc;
 }
@@ -131,10 +176,18 @@ static bool same_shape(const struct view *a, const struct view *b)
     return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
-/* Bits are compared only where both have the same type, and both or neither a low half. */
+/* Bits are compared only where both are stored alike: in the same type, with a master of the same
+ * type, or a low half of the same kind, or neither. */
 static bool same_type(const struct stored *a, const struct stored *b)
 {
-    return !strcmp(a->type, b->type) && !a->low == !b->low;
+    if (!a->master != !b->master || (a->master && !same_type(a->master, b->master)))
+        return false;
+    return !strcmp(a->type, b->type) && !a->low == !b->low && a->away == b->away;
+}
+
+static bool has_scale(const struct stored *t)
+{
+    return t->scale || (t->master && t->master->scale);
 }
 
 struct job {
@@ -148,15 +201,18 @@ struct job {
 static int compare(const struct job *j, const struct view *x, const struct view *y,
                    struct diff_row *row)
 {
+    bool codes = false;
     int rc = 0;
     if (!same_shape(x, y)) {
         row->what = DIFF_SHAPE;
         return 0;
     }
     if (same_type(x->t, y->t)) {
-        if (!same_hashes(j->a, x->t, j->b, y->t) || !same_hashes(j->a, x->t->low, j->b, y->t->low))
-            rc = compare_bits(j->a, x, j->b, y, &row->bits);
-        if (rc || (!row->bits && !x->t->scale && !y->t->scale)) {
+        if (!same_hashes(j->a, x->t, j->b, y->t) ||
+            !same_hashes(j->a, x->t->low, j->b, y->t->low) ||
+            !same_hashes(j->a, x->t->master, j->b, y->t->master))
+            rc = compare_bits(j->a, x, j->b, y, &row->bits, &codes);
+        if (rc || (!row->bits && !has_scale(x->t) && !has_scale(y->t))) {
             row->max = row->rms = row->relative = 0;
             row->cosine = 1;
             return rc;
@@ -164,13 +220,15 @@ static int compare(const struct job *j, const struct view *x, const struct view 
     } else {
         row->bits = x->elements;
     }
-    if (x->t->dtype == DT_NONE || y->t->dtype == DT_NONE) {
-        row->what = DIFF_DIFFERS;
-        return 0;
+    if (!values_known(x->t) || !values_known(y->t)) {
+        bool same = !row->bits;
+        rc = same ? compare_scales(j->a, x->t->scale, j->b, y->t->scale, &same) : 0;
+        row->what = same ? DIFF_SAME : DIFF_DIFFERS;
+        return rc;
     }
     if ((rc = compare_values(j->a, x, j->b, y, row)))
         return rc;
-    if (row->max == 0 && !same_type(x->t, y->t))
+    if (row->max == 0 && (!same_type(x->t, y->t) || (row->bits && codes)))
         row->what = DIFF_EQUAL;
     else if (row->max == 0 && !row->bits)
         row->what = DIFF_SAME; /* scales were compared with the values */

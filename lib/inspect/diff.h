@@ -5,8 +5,8 @@
  *     ... rows[i].name, rows[i].what, rows[i].relative
  *     diff_free(rows, n);
  *
- * Views are matched by name. Values are compared as they decode; `bits` counts
- * elements whose stored bits (and low halves) differ. Thread-safe.
+ * Views are matched by name. Values are compared as they decode, weights exactly (tensors.h);
+ * `bits` counts elements whose stored bits, or those of masters or low halves, differ. Thread-safe.
  */
 #ifndef INSPECT_DIFF_H
 #define INSPECT_DIFF_H
@@ -15,7 +15,7 @@
 
 enum diff_what {
     DIFF_SAME, /* the same bits */
-    DIFF_EQUAL, /* another type, the same values */
+    DIFF_EQUAL, /* another type, or codes with other scales, the same values */
     DIFF_WITHIN, /* the tolerance */
     DIFF_DIFFERS,
     DIFF_ONLY_A,

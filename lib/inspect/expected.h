@@ -13,6 +13,7 @@
 struct expected {
     const char *param;
     char kind[KIND_SIZE];
+    const struct param_spec *spec;
     enum dtype dtype;
     int rank;
     int64_t shape[CKPT_MAX_RANK];
@@ -20,7 +21,7 @@ struct expected {
     float scale; /* of a weight in e4m3 and its scales: the recipe's; else 0 */
 };
 
-/* All of them; caller frees *e. */
+/* All of them; caller frees *e, which points into r. */
 int expected_tensors(const struct recipe *r, struct expected **e, int *n) MUST_CHECK;
 
 /* A line of small state without which no run continues: a whole number. */

@@ -157,7 +157,7 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
     int rc = w ? 0 : err_memory();
     *states = 0;
     for (int i = 0; !rc && i < n; i++) {
-        w[i] = whole_of(e, n, i);
+        w[i] = whole_of(&e[i]);
         rc = whole_find(&w[i], s, map, states);
         if (!rc && strstr(e[i].kind, ".scale")) /* it follows what it scales */
             rc = whole_scales(&w[i], &w[i - 1], s);
@@ -183,11 +183,12 @@ static void release_info(struct ckpt_info *info)
 static int read_info(const struct inspect *x, struct ckpt_info *info)
 {
     const struct ckpt *c = tensors_ckpt(x->tensors);
-    const struct st_header *h = tensors_header(x->tensors);
-    int n = c ? ckpt_info(c)->nstate : (int)h->nmeta;
+    size_t notes;
+    const struct st_meta *note = tensors_notes(x->tensors, &notes);
+    int n = c ? ckpt_info(c)->nstate : (int)notes;
     struct ckpt_kv *kv = calloc((size_t)n + 1, sizeof *kv);
     int rc = 0;
-    *info = c ? *ckpt_info(c) : (struct ckpt_info){ .tool = st_meta(h, "gpt.tool") };
+    *info = c ? *ckpt_info(c) : (struct ckpt_info){ .tool = tensors_note(x->tensors, "gpt.tool") };
     info->state = kv;
     info->tool = info->tool ? info->tool : "gpt-ckpt " GPT_VERSION;
     if (!kv)
@@ -195,10 +196,10 @@ static int read_info(const struct inspect *x, struct ckpt_info *info)
     for (int i = 0; c && i < n; i++)
         kv[i] = ckpt_info(c)->state[i];
     for (int i = 0; !c && i < n; i++)
-        if (!strncmp(h->meta[i].key, "gpt.state.", 10))
-            kv[info->nstate++] = (struct ckpt_kv){ h->meta[i].key + 10, h->meta[i].value };
-    const char *step = c ? NULL : st_meta(h, "gpt.step");
-    const char *tokens = c ? NULL : st_meta(h, "gpt.tokens");
+        if (!strncmp(note[i].key, "gpt.state.", 10))
+            kv[info->nstate++] = (struct ckpt_kv){ note[i].key + 10, note[i].value };
+    const char *step = c ? NULL : tensors_note(x->tensors, "gpt.step");
+    const char *tokens = c ? NULL : tensors_note(x->tensors, "gpt.tokens");
     if (step)
         rc = num_i64(step, "gpt.step", 0, INT64_MAX, &info->step);
     if (!rc && tokens)
@@ -214,7 +215,7 @@ static int find_recipe(const struct import_job *job, const struct inspect *x,
 {
     bool is_ckpt = tensors_ckpt(x->tensors);
     const char *path = tensors_path(x->tensors);
-    const char *text = is_ckpt ? NULL : st_meta(tensors_header(x->tensors), "gpt.recipe");
+    const char *text = is_ckpt ? NULL : tensors_note(x->tensors, "gpt.recipe");
     *r = NULL;
     if (job->recipe)
         return recipe_read(r, job->recipe, NULL, 0);

@@ -4,8 +4,9 @@
  * A weight that is missing or of another size is GPT_INPUT. A state that the file does not have
  * begins at zero, and so do padding, Adam's count of a parameter without moments, and the data
  * position: gpt-train continues from every checkpoint made here. Moments without their count are
- * GPT_INPUT. A bf16 weight that is kept with a mantissa is cut, any other
- * rounded. Data is streamed: memory does not depend on the size of the model.
+ * GPT_INPUT. Masters are the exact weights of the file; a weight beside one is rounded or cut as
+ * Adam does it, or what the file has as rounded. Data is streamed: memory does not depend on the
+ * size of the model.
  */
 #ifndef INSPECT_IMPORT_H
 #define INSPECT_IMPORT_H

@@ -6,7 +6,7 @@
 static const char *recipe_of(const struct tensors *s)
 {
     const struct ckpt *c = tensors_ckpt(s);
-    return c ? ckpt_info(c)->recipe : st_meta(tensors_header(s), "gpt.recipe");
+    return c ? ckpt_info(c)->recipe : tensors_note(s, "gpt.recipe");
 }
 
 int inspect_open(struct inspect *x, const char *path)

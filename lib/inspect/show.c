@@ -76,10 +76,10 @@ int show_info(FILE *f, enum report_format format, const struct tensors *s, const
     if (tensors_ckpt(s)) {
         put_manifest(&r, tensors_ckpt(s), recipe);
     } else {
-        const struct st_header *h = tensors_header(s);
-        for (size_t i = 0; i < h->nmeta; i++)
-            report_row(&r, h->meta[i].key,
-                       strchr(h->meta[i].value, '\n') ? "(text)" : h->meta[i].value);
+        size_t n;
+        const struct st_meta *m = tensors_notes(s, &n);
+        for (size_t i = 0; i < n; i++)
+            report_row(&r, m[i].key, strchr(m[i].value, '\n') ? "(text)" : m[i].value);
     }
     put_kinds(&r, s);
     return report_end(&r);
@@ -94,13 +94,14 @@ int show_stats(FILE *f, enum report_format format, const struct views *v,
     char type[64];
     report_begin(&r, f, format);
     report_table(&r, NULL, NULL,
-                 "name:s type:s elements:u min:g5 max:g5 mean:g5 rms:g5 zeros:u nonfinite:u "
+                 "name:s type:s elements:u min:g5 max:g5 mean:g5 rms:g5 zeros:i nonfinite:i "
                  "bf16_underflow:g5 update_ratio:g5");
     for (int i = 0; i < v->n; i++) {
         const struct tensor_stats *s = &rows[i];
         report_row(&r, v->v[i].name, values_type(v->v[i].t, type), s->elements, s->min, s->max,
-                   s->mean, s->rms, s->zeros, s->nonfinite,
-                   (double)s->underflow / (double)s->elements, s->update);
+                   s->mean, s->rms, s->known ? (int64_t)s->zeros : REPORT_NONE,
+                   s->known ? (int64_t)s->nonfinite : REPORT_NONE,
+                   s->known ? (double)s->underflow / (double)s->elements : NAN, s->update);
     }
     return report_end(&r);
 }
@@ -113,19 +114,26 @@ int show_spectra(FILE *f, enum report_format format, const struct views *v,
     report_table(&r, NULL, NULL,
                  "name:s rows:u cols:u sigma_max:g5 sigma_min:g5 condition:g5 frobenius:g5 "
                  "stable_rank:g5 effective_rank:g5 alpha:g5 orthogonality_error:g5");
-    for (int i = 0; i < v->n; i++)
+    for (int i = 0; i < v->n; i++) {
+        const struct view *x = &v->v[i];
         if (sp[i].n)
-            report_row(&r, v->v[i].name, sp[i].rows, sp[i].cols, sp[i].sigma[0],
+            report_row(&r, x->name, sp[i].rows, sp[i].cols, sp[i].sigma[0],
                        sp[i].sigma[sp[i].n - 1], sp[i].condition, sp[i].frobenius,
                        sp[i].stable_rank, sp[i].effective_rank, sp[i].alpha, sp[i].orthogonality);
+        else if (!values_known(x->t))
+            report_row(&r, x->name, x->shape[0], x->shape[1], NAN, NAN, NAN, NAN, NAN, NAN, NAN,
+                       NAN);
+    }
     return report_end(&r);
 }
 
 int show_values(FILE *f, const struct views *v, const struct spectrum *sp)
 {
     for (int i = 0; i < v->n; i++) {
-        fprintf(f, "# %s %" PRIu64 "x%" PRIu64 "%s\n", v->v[i].name, sp[i].rows, sp[i].cols,
-                sp[i].frobenius > 0 ? "" : " is zero");
+        const struct view *x = &v->v[i];
+        const char *none = values_known(x->t) ? " is zero" : " is not decoded";
+        fprintf(f, "# %s %" PRIu64 "x%" PRIu64 "%s\n", x->name, x->shape[0], x->shape[1],
+                sp[i].frobenius > 0 ? "" : none);
         for (int k = 0; k < sp[i].n && sp[i].frobenius > 0; k++)
             fprintf(f, "%.9g\n", sp[i].sigma[k]);
     }

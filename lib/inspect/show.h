@@ -20,8 +20,8 @@ int show_stats(FILE *f, enum report_format format, const struct views *v,
                const struct tensor_stats *rows) MUST_CHECK;
 int show_spectra(FILE *f, enum report_format format, const struct views *v,
                  const struct spectrum *sp) MUST_CHECK;
-/* "# NAME RxC", then its singular values, one a line, for each matrix; of one that is zero only
- * the comment. */
+/* "# NAME RxC", then its singular values, one a line, for each matrix; of one that is zero, or of a
+ * type that is not decoded, only the comment. */
 int show_values(FILE *f, const struct views *v, const struct spectrum *sp) MUST_CHECK;
 /* An SVG of sigma / largest; matrices of one role share a colour. */
 int show_plot(FILE *f, const struct views *v, const struct spectrum *sp,

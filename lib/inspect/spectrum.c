@@ -168,7 +168,7 @@ static int read_matrix(const struct spectrum_job *j, int i, double **out)
     const struct view *v = &j->v->v[i], *w = NULL;
     double *a, *b = NULL;
     *out = NULL;
-    if (v->rank != 2 || v->elements == 0 || v->t->dtype == DT_NONE)
+    if (v->rank != 2 || v->elements == 0 || !values_known(v->t))
         return 0;
     if (j->since && (!(w = views_find(j->since_v, v->name)) || w->elements != v->elements))
         return err_set(GPT_INPUT, "%s: expected a tensor '%s' of %" PRIu64 " elements",

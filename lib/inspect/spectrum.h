@@ -38,7 +38,8 @@ void spectrum_measure(struct spectrum *sp);
 void spectrum_polar(struct spectrum *sp, double scale, const double (*coef)[3], int n);
 
 /* Spectra of all views that are matrices (rank 2); of A - B for views of `since` with the same
- * names when it is not NULL. sp: views->n; n = 0 where a view is no matrix. */
+ * names when it is not NULL. sp: views->n; n = 0 where a view is no matrix, or its
+ * values cannot be decoded. */
 struct spectrum_job {
     struct tensors *s;
     const struct views *v;

@@ -41,13 +41,17 @@ static int measure(struct tensors *s, const struct view *v, struct tensor_stats 
 {
     struct values x;
     struct sums sums = { 0, 0, 0 };
-    double *buf = malloc(CHUNK * sizeof *buf);
+    double *buf;
     memset(r, 0, sizeof *r);
     r->elements = v->elements;
+    if (!(r->known = values_known(v->t))) {
+        r->min = r->max = r->mean = r->rms = r->update = NAN;
+        return 0;
+    }
     r->min = INFINITY;
     r->max = -INFINITY;
     r->update = NAN;
-    if (!buf)
+    if (!(buf = malloc(CHUNK * sizeof *buf)))
         return err_memory();
     int rc = values_open(&x, s, v->t, v->first);
     for (uint64_t left = v->elements, n; !rc && left > 0; left -= n) {
@@ -192,7 +196,7 @@ static int one(void *arg, int i)
     const struct ckpt *c = tensors_ckpt(j->s);
     double rms = NAN;
     int rc = measure(j->s, v, &j->rows[i]);
-    if (rc || !j->recipe || !c || strcmp(v->t->kind, "weight"))
+    if (rc || !j->recipe || !c || !j->rows[i].known || strcmp(v->t->kind, "weight"))
         return rc;
     struct update_rule u = update_rule(c, j->recipe, v);
     if (u.known)

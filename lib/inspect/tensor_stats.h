@@ -17,6 +17,7 @@
 enum { STAT_EXPONENTS = 320, STAT_EXPONENT_0 = -170 }; /* floor(log2 |x|) from -170 to 149 */
 
 struct tensor_stats {
+    bool known; /* the values can be decoded (tensors.h); else only their number is known */
     uint64_t elements, zeros;
     uint64_t nonfinite; /* NaN and infinities; not part of what follows */
     uint64_t underflow; /* 0 < |x| < 2^-126: bf16 and fp32 have no normal number for it */

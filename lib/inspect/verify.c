@@ -13,6 +13,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_dir.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/st_index.h"
+#include "checkpoint/tensors.h"
 #include "inspect/expected.h"
 #include "recipe/schedule.h"
 
@@ -247,12 +249,19 @@ static int audit_expected(struct audit *a, const struct expected *e, int n)
 
 static int audit_state(struct audit *a, const struct expected_state *s, int n)
 {
+    static const char *const optional[] = { "loader.round", "loader.token", "loader.piece",
+                                            "loader.used" };
     bool begun = false; /* training data, at a position that says nothing of other data */
     int rc = 0;
     for (int i = 0; !rc && i < n; i++) {
         int64_t value = 0;
         rc = report_fault(a, ckpt_state_i64(a->c, s[i].key, &value));
         begun |= !s[i].param && value && strcmp(s[i].key, "loader.step");
+    }
+    for (size_t i = 0; !rc && i < sizeof optional / sizeof *optional; i++) {
+        int64_t value;
+        if (ckpt_state(a->c, optional[i]))
+            rc = report_fault(a, ckpt_state_i64(a->c, optional[i], &value));
     }
     if (!rc && begun && !ckpt_state(a->c, "loader.id"))
         fault(a, "%s/MANIFEST: a data position without 'state loader.id', the data that it is of",
@@ -328,7 +337,7 @@ static int audit_tensor(struct audit *a, const char *path, struct st_reader *r,
     return 0;
 }
 
-static int audit_plain(struct audit *a, const char *path)
+static int audit_safetensors(struct audit *a, const char *path)
 {
     struct st_reader *r;
     const struct st_tensor *t;
@@ -347,6 +356,38 @@ static int audit_plain(struct audit *a, const char *path)
     return report_fault(a, rc);
 }
 
+/* Each file of an index, and whether both name the same tensors. */
+static int audit_index(struct audit *a, const char *path)
+{
+    struct tensors *s;
+    size_t held = 0;
+    int rc = tensors_open(&s, path);
+    if (rc)
+        return report_fault(a, rc);
+    for (int i = 0; !rc && i < tensors_files(s); i++) {
+        struct st_reader *r;
+        if (!(rc = st_open(&r, tensors_file(s, i)))) {
+            held += st_header(r)->n;
+            st_close(r);
+            rc = audit_safetensors(a, tensors_file(s, i));
+        }
+    }
+    if (!rc && held != (size_t)tensors_count(s))
+        fault(a, "%s: weight_map: names %d tensors, its files hold %zu", path, tensors_count(s),
+              held);
+    tensors_close(s);
+    return rc;
+}
+
+static int audit_file_of_tensors(struct audit *a, const char *path)
+{
+    bool index = false;
+    int rc = strcmp(path, "-") ? st_index_detect(path, &index) : 0;
+    if (rc)
+        return report_fault(a, rc);
+    return index ? audit_index(a, path) : audit_safetensors(a, path);
+}
+
 int verify_path(const char *path, bool full, verify_report_fn *report, void *arg, char **checked)
 {
     struct audit a = { .full = full, .report = report, .arg = arg };
@@ -359,7 +400,7 @@ int verify_path(const char *path, bool full, verify_report_fn *report, void *arg
     else if (strcmp(path, "-") && S_ISDIR(st.st_mode))
         rc = audit_ckpt(&a, ckpt_at(path, &dir) ? path : dir);
     else
-        rc = audit_plain(&a, path);
+        rc = audit_file_of_tensors(&a, path);
     if (!rc && a.faults)
         rc = err_set(GPT_NO, "%s: %d fault%s", path, a.faults, a.faults > 1 ? "s" : "");
     *checked = rc ? NULL : strdup(dir ? dir : path);

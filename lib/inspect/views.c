@@ -93,7 +93,8 @@ static int add_plain(struct views *v, const struct stored *t, const char *patter
     uint64_t outer = 1;
     for (int i = 0; i + 2 < t->rank; i++)
         outer *= t->shape[i];
-    if (t->elements == 0 || (t->rank > 2 && t->shape[t->rank - 1] == 1))
+    if (t->elements == 0 || (t->rank > 2 && t->shape[t->rank - 1] == 1) ||
+        t->elements / outer * t->bits % 8) /* a matrix begins with a byte */
         outer = 1;
     for (uint64_t u = 0; u < outer; u++) {
         struct view x = { .t = t,
@@ -229,7 +230,7 @@ const char *view_shape(const struct view *v, char *buf)
 
 uint64_t view_bytes(const struct view *v)
 {
-    return v->elements == v->t->elements ? v->t->bytes : v->elements * dtype_size(v->t->dtype);
+    return v->elements == v->t->elements ? v->t->bytes : v->elements * v->t->bits / 8;
 }
 
 const char *view_ranks(const struct tensors *s, const struct view *v, char *buf)

@@ -21,7 +21,7 @@
 enum {
     VIEWS_PADDING = 1, /* also what no layer uses */
     VIEWS_SCALARS = 2, /* each of the recipe's scalars; else their tensor is one view */
-    VIEWS_STORED = 4, /* also mantissas and scales as tensors of their own */
+    VIEWS_STORED = 4, /* also masters, mantissas and scales as tensors of their own */
 };
 struct view {
     char *name; /* "layers.7.attn.k.momentum" */
@@ -52,7 +52,7 @@ int views_each(const struct views *v, int threads, int (*work)(void *arg, int i)
 const struct view *views_find(const struct views *v, const char *name);
 /* "768x3072"; "" for a scalar. buf of 96. */
 const char *view_shape(const struct view *v, char *buf);
-/* As stored; a low half or a scale is a tensor of its own. */
+/* As stored; a master, a low half or a scale is a tensor of its own. */
 uint64_t view_bytes(const struct view *v);
 /* The ranks that keep it: "3", "0-7"; NULL in a safetensors file. buf of 32. */
 const char *view_ranks(const struct tensors *s, const struct view *v, char *buf);

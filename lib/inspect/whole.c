@@ -8,17 +8,10 @@
 
 enum { CHUNK = 1 << 13 };
 
-struct whole whole_of(const struct expected *e, int n, int i)
+struct whole whole_of(const struct expected *e)
 {
-    struct whole w = { .e = &e[i],
-                       .low = !strcmp(e[i].kind, "mantissa") || !strcmp(e[i].kind, "remainder"),
-                       .master = !strcmp(e[i].kind, "master") };
-    for (int k = 0; k < n; k++)
-        if (!strcmp(e[i].kind, "weight") && !strcmp(e[i].param, e[k].param)) {
-            w.cut |= !strcmp(e[k].kind, "mantissa");
-            w.away |= !strcmp(e[k].kind, "remainder") || !strcmp(e[k].kind, "master");
-        }
-    return w;
+    bool low = !strcmp(e->kind, "mantissa") || !strcmp(e->kind, "remainder");
+    return (struct whole){ .e = e, .master = low || !strcmp(e->kind, "master"), .low = low };
 }
 
 uint64_t whole_elements(const struct expected *e)
@@ -42,6 +35,16 @@ static int wrong_size(const struct tensors *s, const struct stored *t, uint64_t 
                    tensors_path(s), t->name, n, t->elements);
 }
 
+static bool is_weight(const struct whole *w) { return !strcmp(w->e->kind, "weight"); }
+
+/* The numbers of t, which w takes. A weight that Adam rounds from what a master no longer has is what
+ * the forward pass reads. */
+static struct part part_of(const struct whole *w, uint64_t first, const struct stored *t)
+{
+    bool forward = is_weight(w) && recipe_rounding(w->e->spec) == WEIGHT_EVEN;
+    return (struct part){ first, t->elements, forward ? stored_forward(t) : *t };
+}
+
 /* Looks for the pieces of w under the names of the map. */
 static int find_parts(const struct tensors *s, const struct name_map *map, const char *kind,
                       struct whole *w, const char **missing)
@@ -61,7 +64,7 @@ static int find_parts(const struct tensors *s, const struct name_map *map, const
             continue;
         if (t->elements != n)
             return wrong_size(s, t, n);
-        w->parts[w->n++] = (struct part){ p->unit * each + p->inner, n, t };
+        w->parts[w->n++] = part_of(w, p->unit * each + p->inner, t);
     }
     return 0;
 }
@@ -89,19 +92,18 @@ static int search(struct whole *w, const struct tensors *s, const struct name_ma
         return wrong_size(s, t, whole_elements(w->e));
     if (!(w->parts = calloc(1, sizeof *w->parts)))
         return err_memory();
-    w->parts[w->n++] = (struct part){ 0, t->elements, t };
+    w->parts[w->n++] = part_of(w, 0, t);
     return 0;
 }
 
 int whole_find(struct whole *w, const struct tensors *s, const struct name_map *map, int *states)
 {
-    const char *kind = w->low ? "weight" : w->e->kind, *missing, *dot = strstr(kind, ".scale");
+    const char *kind = w->master ? "weight" : w->e->kind, *missing, *dot = strstr(kind, ".scale");
     char row[64];
     int rc = search(w, s, map, kind, &missing);
-    if (!rc && !w->n && (dot || w->master)) {
-        if (dot) /* as export names the scales of a state */
-            snprintf(row, sizeof row, "%.*s.row_scale", (int)(dot - kind), kind);
-        kind = dot ? row : "weight";
+    if (!rc && !w->n && dot) { /* as export names the scales of a state */
+        snprintf(row, sizeof row, "%.*s.row_scale", (int)(dot - kind), kind);
+        kind = row;
         whole_release(w);
         rc = search(w, s, map, kind, &missing);
     }
@@ -140,7 +142,7 @@ static int next_values(struct feed *f, double *x, size_t *n)
         if (f->open != i + 1) {
             feed_close(f);
             f->open = i + 1;
-            rc = values_open(&f->v, f->s, p->t, f->at - p->first);
+            rc = values_open(&f->v, f->s, &p->t, f->at - p->first);
         }
         if (!rc)
             rc = values_read(&f->v, x, *n);
@@ -149,30 +151,33 @@ static int next_values(struct feed *f, double *x, size_t *n)
     return rc;
 }
 
+static uint16_t half_of(const struct whole *w, float x)
+{
+    if (w->low)
+        return (uint16_t)f32_bits(x);
+    if (w->e->dtype == DT_F16)
+        return f16_from_f32(x);
+    return is_weight(w) ? recipe_bf16(w->e->spec, x) : bf16_from_f32(x);
+}
+
 /* x is of elements from `first` on. */
 static void encode(const struct whole *w, uint64_t first, const double *x, size_t n,
                    unsigned char *out)
 {
     const struct expected *e = w->e;
     uint64_t cols = (uint64_t)e->shape[e->rank - 1];
+    size_t size = dtype_size(e->dtype);
     for (size_t i = 0; i < n; i++) {
         float scale = w->holds       ? 1
                       : e->scale > 0 ? e->scale
                       : w->scale     ? w->scale[(first + i) / cols]
                                      : 1;
         float f = w->holds ? w->scale[first + i] : scale > 0 ? (float)(x[i] / (double)scale) : 0;
-        uint32_t bits = f32_bits(f);
-        uint16_t half = w->low                  ? (uint16_t)bits
-                        : w->cut                ? (uint16_t)(bits >> 16)
-                        : w->e->dtype == DT_F16 ? f16_from_f32(f)
-                        : w->away && f == f     ? (uint16_t)((bits + 0x8000) >> 16)
-                                                : bf16_from_f32(f);
-        if (dtype_size(w->e->dtype) == 1)
+        uint16_t half = size == 2 ? half_of(w, f) : 0;
+        if (size == 1)
             out[i] = e4m3_from_f32(f);
-        else if (dtype_size(w->e->dtype) == 4)
-            memcpy(out + 4 * i, &f, 4);
         else
-            memcpy(out + 2 * i, &half, 2);
+            memcpy(out + size * i, size == 2 ? (void *)&half : (void *)&f, size);
     }
 }
 

@@ -1,7 +1,7 @@
 /* whole.h - a tensor of a checkpoint, put together from the tensors of a file: whole as PARAM.KIND, or
  * the parts that a recipe names (name_map.h), as gpt-ckpt export writes them.
  *
- *     struct whole w = whole_of(expected, n, i);
+ *     struct whole w = whole_of(&expected[i]);
  *     if ((rc = whole_find(&w, tensors, &map, &states))) return rc;
  *     struct feed f = { .s = tensors, .w = &w };
  *     rc = feed_read(&f, dst, n);                    // bytes of e->dtype, in order
@@ -21,22 +21,20 @@
 /* Elements first .. first + n - 1 of an expected tensor are those of t. */
 struct part {
     uint64_t first, n;
-    const struct stored *t;
+    struct stored t; /* weights: as the forward pass reads them, where that is not a rounding of the
+                        exact ones of which masters and low halves are made */
 };
 
 struct whole {
     const struct expected *e;
     struct part *parts; /* by first, without overlap; what is between them is zero */
     int n;
-    bool cut; /* a weight whose low half is a tensor of its own */
-    bool away; /* a weight beside an f32 master: halves are rounded away from zero */
-    bool master; /* of the weight where the file has none */
-    bool low; /* that low half */
+    bool master, low; /* of the exact weight, and not its own tensor: itself, or its low half */
     float *scale; /* (rows) of numbers with scales: of the whole that holds them */
     bool holds; /* the scales; freed with it */
 };
-/* Number i of n expected tensors, without parts yet. */
-struct whole whole_of(const struct expected *e, int n, int i);
+/* Without parts yet. */
+struct whole whole_of(const struct expected *e);
 uint64_t whole_elements(const struct expected *e);
 /* Finds its parts; adds 1 to *states where it is a state that the file has. */
 int whole_find(struct whole *w, const struct tensors *s, const struct name_map *map,

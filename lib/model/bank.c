@@ -171,14 +171,11 @@ int banks_fill(struct banks *b, struct initial *v)
     struct ops *o = b->ops;
     int rc = 0;
     for (int i = 0; i < b->n && !rc; i++)
-        if (b->p[i].spec->init[0].kind != INIT_TRANSPOSE)
+        if (initial_transposed(v, i) < 0)
             rc = fill_param(b, i, v);
-    for (int i = 0; i < b->n && !rc; i++) {
-        const struct param_spec *s = b->p[i].spec;
-        if (s->init[0].kind != INIT_TRANSPOSE)
-            continue;
-        o->transpose(o, b->p[i].w, b->p[recipe_param(b->recipe, s->init_text)].w, NULL);
-    }
+    for (int i = 0; i < b->n && !rc; i++)
+        if (initial_transposed(v, i) >= 0)
+            o->transpose(o, b->p[i].w, b->p[initial_transposed(v, i)].w, NULL);
     if (!rc)
         banks_quantize(b);
     return rc ? rc : o->sync(o);

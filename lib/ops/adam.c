@@ -155,13 +155,6 @@ static void read_value(real *x, const struct adam_param *q, int64_t at, int n,
     }
 }
 
-/* The bf16 beside an f32 master: nearest, halves away from zero, so that the master less the weight
- * fits 16 bits. A NaN stays one. */
-static uint16_t rounded_away(float x)
-{
-    return isnan(x) ? bf16_from_f32(x) : (uint16_t)((f32_bits(x) + 0x8000) >> 16);
-}
-
 static void write_value(const struct adam_param *q, int64_t at, const real *x, int n, real scale)
 {
     uint16_t *hi = q->w.data, *lo = q->master.t.data;
@@ -169,8 +162,8 @@ static void write_value(const struct adam_param *q, int64_t at, const real *x, i
     if (has_remainder(q)) {
         hi += at, lo += at;
         for (int i = 0; i < n; i++) {
-            hi[i] =
-                q->truncate ? (uint16_t)(f32_bits((float)x[i]) >> 16) : rounded_away((float)x[i]);
+            hi[i] = q->truncate ? (uint16_t)(f32_bits((float)x[i]) >> 16)
+                                : bf16_from_f32_away((float)x[i]);
             lo[i] = (uint16_t)f32_bits((float)x[i]);
         }
         return;
@@ -179,7 +172,7 @@ static void write_value(const struct adam_param *q, int64_t at, const real *x, i
         write_scaled(q->master.t, at, x, n, scale, NULL, 0, false);
     if (q->w.dtype == DT_BF16 && q->master.t.dtype == DT_F32)
         for (int i = 0; i < n; i++)
-            hi[at + i] = rounded_away((float)x[i]);
+            hi[at + i] = bf16_from_f32_away((float)x[i]);
     else if (has(q->w))
         real_write(q->w, at, x, n, false);
 }

@@ -204,6 +204,8 @@ OP(momentum, struct tensor x, struct tensor mom, struct tensor g, bool nesterov,
 OP(polar_input, struct tensor y, struct tensor x, int n, bool raw, double margin, double eps);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
 OP(scale, struct tensor x, int n, const float *each, const real *by);
+/* x f32 in place: 1, -1, or 0 where it is 0; NaN stays. */
+OP(sign, struct tensor x);
 /* x f32 of n matrices (R,C), in place: scaled by row, where R < C by column, to q's running mean square
  * (as normuon has it), the norm kept; round: to bf16 values. blend: 1 - beta, device. */
 OP(variance, struct tensor x, struct tensor q, int n, bool round, const real *blend,

@@ -116,6 +116,8 @@ static void run_scale(const struct call *c)
                      &hyper_of(c)->number[c->first]);
 }
 
+static void run_sign(const struct call *c) { ops_of(c)->sign(ops_of(c), rule_of(c)->x); }
+
 static bool is_plain(const struct chain *c)
 {
     const struct stage_use *u = chain_stage(c, STAGE_decay);
@@ -167,11 +169,14 @@ static void run_variance_write(const struct call *c)
     write_weight(c, state_of(c, c->first), &hyper_of(c)->number[c->first]);
 }
 
-/* What stands between variance and step is part of the write: rates and decay. */
+/* What stands between variance and step is part of the write: rates and decay. The op rounds to the type of
+ * X, which is polar's if nothing but that fused pair stands before. */
 static bool is_record_write(const struct chain *c, int first)
 {
     const struct stage_use *shape = chain_stage(c, STAGE_shape);
-    return stage_has(&c->use[first], "round") && (!shape || stage_has(shape, "lr"));
+    return first == 2 && c->use[0].id == STAGE_momentum && c->use[1].id == STAGE_polar &&
+           is_record_polar(c, 0) && stage_has(&c->use[2], "round") &&
+           (!shape || stage_has(shape, "lr"));
 }
 
 static const struct fused fused[] = {

@@ -280,43 +280,109 @@ void optim_reset(struct optim *z)
         sparse_forget(z->sparse);
 }
 
-static float largest_of(const uint16_t *x, int64_t n)
+static float largest_of(const float *x, int64_t n)
 {
     float most = 0;
     for (int64_t i = 0; i < n; i++) {
-        float size = fabsf(bf16_to_f32(x[i]));
+        float size = fabsf(x[i]);
         most = size > most ? size : most; /* fmaxf: an internal error of GCC 12 for aarch64 */
     }
     return most;
 }
 
-/* A row of f16 and its scale from bf16 weights: as Adam rounds them (optimizers.md 3.3). */
-static float f16_row(uint16_t *to, const uint16_t *from, int64_t cols)
+/* Numbers of the bf16 weight t on the device. */
+static int download_bf16(struct ops *o, float *x, struct tensor t)
+{
+    int64_t n = tensor_count(t);
+    uint16_t *half = malloc((size_t)n * sizeof *half + 1);
+    int rc = half ? 0 : err_memory();
+    if (!rc) {
+        o->download(o, half, t.data, tensor_bytes(t));
+        rc = o->status(o);
+    }
+    for (int64_t i = 0; i < n && !rc; i++)
+        x[i] = bf16_to_f32(half[i]);
+    free(half);
+    return rc;
+}
+
+/* A row of f16 and its scale: as Adam rounds them (optimizers.md 3.3). */
+static float f16_row(uint16_t *to, const float *from, int64_t cols)
 {
     float scale = dtype_scale(DT_F16, largest_of(from, cols));
     for (int64_t i = 0; i < cols; i++)
-        to[i] = f16_from_f32(bf16_to_f32(from[i]) / scale);
+        to[i] = f16_from_f32(from[i] / scale);
     return scale;
 }
 
-static int f16_master(struct optim *z, int i)
+/* x: numbers of this rank's part. */
+static int f16_master(struct optim *z, int i, const float *x)
 {
-    struct tensor w = z->banks->p[i].w_own, to = z->p[i].master.t;
-    size_t bytes = tensor_bytes(w);
-    uint16_t *x = malloc(bytes + 1);
-    real *scale = malloc((size_t)w.rows * sizeof *scale + 1);
-    int rc = x && scale ? 0 : err_sys("master of %s", z->recipe->params[i].label);
+    struct tensor to = z->p[i].master.t;
+    uint16_t *code = malloc(tensor_bytes(to) + 1);
+    real *scale = malloc((size_t)to.rows * sizeof *scale + 1);
+    int rc = code && scale ? 0 : err_sys("master of %s", z->recipe->params[i].label);
+    for (int64_t r = 0; r < to.rows && !rc; r++)
+        scale[r] = f16_row(code + r * to.cols, x + r * to.cols, to.cols);
     if (!rc) {
-        z->ops->download(z->ops, x, w.data, bytes);
-        rc = z->ops->status(z->ops);
+        z->ops->upload(z->ops, to.data, code, tensor_bytes(to));
+        z->ops->upload(z->ops, z->p[i].master.scale, scale, (size_t)to.rows * sizeof *scale);
     }
-    for (int64_t r = 0; r < w.rows && !rc; r++)
-        scale[r] = f16_row(x + r * w.cols, x + r * w.cols, w.cols);
-    if (!rc) {
-        z->ops->upload(z->ops, to.data, x, bytes);
-        z->ops->upload(z->ops, z->p[i].master.scale, scale, (size_t)w.rows * sizeof *scale);
+    free(code), free(scale);
+    return rc;
+}
+
+static int low_halves(struct optim *z, struct tensor to, const float *x)
+{
+    int64_t n = tensor_count(to);
+    uint16_t *low = malloc(tensor_bytes(to) + 1);
+    int rc = low ? 0 : err_memory();
+    for (int64_t i = 0; i < n && !rc; i++)
+        low[i] = (uint16_t)f32_bits(x[i]);
+    if (!rc)
+        z->ops->upload(z->ops, to.data, low, tensor_bytes(to));
+    free(low);
+    return rc;
+}
+
+/* Sets what this rank keeps beside a bf16 weight of the numbers x of its part. */
+static int set_master(struct optim *z, int i, const float *x)
+{
+    struct tensor t = z->p[i].mantissa.data ? z->p[i].mantissa : z->p[i].master.t;
+    if (t.dtype == DT_F16)
+        return f16_master(z, i, x);
+    if (t.dtype == DT_U16)
+        return low_halves(z, t, x);
+    z->ops->upload(z->ops, t.data, x, tensor_bytes(t));
+    return 0;
+}
+
+/* exact: of the whole parameter; NULL: the weight itself is. */
+static int make_master(struct optim *z, int i, const float *exact)
+{
+    const struct param *p = &z->banks->p[i];
+    const struct optim_param *q = &z->p[i];
+    float *x = NULL;
+    int rc = 0;
+    if (!q->master.t.data && !q->mantissa.data)
+        return 0;
+    if (!exact && q->master.t.dtype == DT_F32) {
+        z->ops->copy(z->ops, q->master.t, p->w_own);
+        return 0;
     }
-    free(x), free(scale);
+    if (!exact && q->master.t.dtype != DT_F16) {
+        z->ops->zero(z->ops, q->mantissa.data ? q->mantissa : q->master.t);
+        return 0;
+    }
+    if (exact)
+        return set_master(z, i, exact + p->own_first * param_unit_rows(p) * p->w.cols);
+    if (!(x = malloc((size_t)tensor_count(p->w_own) * sizeof *x + 1)))
+        rc = err_memory();
+    if (!rc)
+        rc = download_bf16(z->ops, x, p->w_own);
+    if (!rc)
+        rc = set_master(z, i, x);
+    free(x);
     return rc;
 }
 
@@ -336,16 +402,16 @@ static void store_code(enum dtype t, void *x, int64_t i, float value, float scal
         ((uint8_t *)x)[i] = e4m3_from_f32(value / scale);
 }
 
-/* Of a row of bf16, at the fixed scale or the least with which none saturates; x becomes what the codes are. */
-static float store_row(enum dtype t, void *codes, int64_t first, uint16_t *x, int64_t cols,
-                       float fixed)
+/* Of a row x, at the fixed scale or the least with which none saturates; w becomes what the codes are. */
+static float store_row(enum dtype t, void *codes, int64_t first, const float *x, uint16_t *w,
+                       int64_t cols, float fixed)
 {
     float scale = fixed;
     if (t == DT_E4M3 && fixed == 0)
         scale = dtype_scale(DT_E4M3, largest_of(x, cols));
     for (int64_t i = 0; i < cols; i++) {
-        store_code(t, codes, first + i, bf16_to_f32(x[i]), scale);
-        x[i] = bf16_from_f32(stored_value(t, codes, first + i, scale));
+        store_code(t, codes, first + i, x[i], scale);
+        w[i] = bf16_from_f32(stored_value(t, codes, first + i, scale));
     }
     return scale;
 }
@@ -372,22 +438,18 @@ static int set_history(struct optim *z, int i, float most)
     return 0;
 }
 
-/* On the host, once in a run: every rank rounds the whole weight and keeps its own part of it. */
-static int store_weight(struct optim *z, int i)
+/* On the host, once in a run: every rank rounds the whole weight, x, and keeps its own part of it. */
+static int store_numbers(struct optim *z, int i, const float *x)
 {
     const struct param *p = &z->banks->p[i];
     enum dtype t = p->spec->stored;
     float scale = (float)recipe_weight_scale(z->recipe, p->spec);
     int64_t n = tensor_count(p->w), cols = p->w.cols, own = p->own_first * param_unit_rows(p);
-    uint16_t *x = malloc((size_t)n * sizeof *x);
+    uint16_t *w = malloc((size_t)n * sizeof *w);
     char *codes = malloc((size_t)n * dtype_size(t));
     real *scales = malloc((size_t)p->w.rows * sizeof *scales);
-    int rc = x && codes && scales ? 0 : err_memory();
+    int rc = w && codes && scales ? 0 : err_memory();
 
-    if (!rc) {
-        z->ops->download(z->ops, x, p->w.data, tensor_bytes(p->w));
-        rc = z->ops->status(z->ops);
-    }
     if (!rc && recipe_delayed(z->recipe, p->spec)) {
         float most = largest_of(x, n);
         scale = most > 0 ? dtype_scale(DT_E4M3, most) : 1;
@@ -395,9 +457,9 @@ static int store_weight(struct optim *z, int i)
         rc = set_history(z, i, most);
     }
     for (int64_t r = 0; r < p->w.rows && !rc; r++)
-        scales[r] = store_row(t, codes, r * cols, x + r * cols, cols, scale);
+        scales[r] = store_row(t, codes, r * cols, x + r * cols, w + r * cols, cols, scale);
     if (!rc) {
-        z->ops->upload(z->ops, p->w.data, x, tensor_bytes(p->w));
+        z->ops->upload(z->ops, p->w.data, w, tensor_bytes(p->w));
         z->ops->upload(z->ops, z->p[i].stored.data, codes + own * cols * (int64_t)dtype_size(t),
                        tensor_bytes(z->p[i].stored));
     }
@@ -406,7 +468,21 @@ static int store_weight(struct optim *z, int i)
                        tensor_bytes(z->p[i].stored_scale));
         z->ops->zero(z->ops, tensor_of(z->p[i].amax, DT_REAL, 1, 1));
     }
-    free(x), free(codes), free(scales);
+    free(w), free(codes), free(scales);
+    return rc;
+}
+
+/* reads: the numbers; NULL: those of the bf16 weight. */
+static int store_weight(struct optim *z, int i, const float *reads)
+{
+    struct tensor w = z->banks->p[i].w;
+    float *x = reads ? NULL : malloc((size_t)tensor_count(w) * sizeof *x);
+    int rc = reads || x ? 0 : err_memory();
+    if (!rc && !reads)
+        rc = download_bf16(z->ops, x, w);
+    if (!rc)
+        rc = store_numbers(z, i, reads ? reads : x);
+    free(x);
     return rc;
 }
 
@@ -442,10 +518,11 @@ static int load_weight(struct optim *z, int i)
     struct tensor t = z->p[i].stored;
     float scale = (float)recipe_weight_scale(z->recipe, p->spec);
     int64_t n = tensor_count(t);
-    uint16_t *x = malloc((size_t)n * sizeof *x + 1);
+    uint16_t *w = malloc((size_t)n * sizeof *w + 1);
+    float *x = malloc((size_t)n * sizeof *x + 1);
     char *codes = malloc(tensor_bytes(t) + 1);
     float *held = calloc((size_t)t.rows + 1, sizeof *held);
-    int rc = x && codes && held ? 0 : err_memory();
+    int rc = w && x && codes && held ? 0 : err_memory();
 
     if (!rc && t.dtype == DT_E4M3)
         rc = held_scales(z, i, scale, held);
@@ -453,13 +530,15 @@ static int load_weight(struct optim *z, int i)
         z->ops->download(z->ops, codes, t.data, tensor_bytes(t));
         rc = z->ops->status(z->ops);
     }
-    for (int64_t k = 0; k < n && !rc; k++)
-        x[k] = bf16_from_f32(stored_value(t.dtype, codes, k, held[k / t.cols]));
+    for (int64_t k = 0; k < n && !rc; k++) {
+        w[k] = bf16_from_f32(stored_value(t.dtype, codes, k, held[k / t.cols]));
+        x[k] = bf16_to_f32(w[k]);
+    }
     if (!rc)
-        z->ops->upload(z->ops, p->w_own.data, x, tensor_bytes(p->w_own));
+        z->ops->upload(z->ops, p->w_own.data, w, tensor_bytes(p->w_own));
     if (!rc && recipe_delayed(z->recipe, p->spec))
         rc = loaded_history(z, i, largest_of(x, n));
-    free(x), free(codes), free(held);
+    free(w), free(x), free(codes), free(held);
     return rc;
 }
 
@@ -472,19 +551,13 @@ int optim_loaded(struct optim *z)
     return rc ? rc : z->ops->status(z->ops);
 }
 
-int optim_masters(struct optim *z)
+int optim_masters(struct optim *z, const struct initial *v)
 {
     int rc = 0;
     for (int i = 0; i < z->recipe->n_params && !rc; i++) {
-        struct tensor t = z->p[i].master.t;
-        if (t.dtype == DT_F32)
-            z->ops->copy(z->ops, t, z->banks->p[i].w_own);
-        else if (t.dtype == DT_F16)
-            rc = f16_master(z, i);
-        else if (t.dtype == DT_U16)
-            z->ops->zero(z->ops, t);
+        rc = make_master(z, i, initial_exact(v, i));
         if (!rc && z->recipe->params[i].stored != DT_NONE)
-            rc = store_weight(z, i);
+            rc = store_weight(z, i, initial_reads(v, i));
     }
     if (!rc)
         banks_quantize(z->banks);
@@ -593,6 +666,12 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
         }
     }
     return n;
+}
+
+bool optim_is_master(const struct optim *z, const struct optim_tensor *t)
+{
+    const struct row_scaled *master = &z->p[t->param].master;
+    return t->t.data == master->t.data || (master->scale && t->t.data == master->scale);
 }
 
 void optim_gather_weights(struct optim *z)

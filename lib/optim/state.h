@@ -113,9 +113,9 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
 void optim_release(struct optim *z);
 /* Sets states and counters to zero, as after optim_init. */
 void optim_reset(struct optim *z);
-/* Makes masters the weights that banks_fill left, rounds those that are stored in f16 or e4m3, and makes
- * w their copies. Waits. */
-int optim_masters(struct optim *z) MUST_CHECK;
+/* After banks_fill: makes masters the initial weights, exact ones where v has more than w, rounds those
+ * that are stored in f16 or e4m3, and makes w their copies. v NULL: w is all there is. Waits. */
+int optim_masters(struct optim *z, const struct initial *v) MUST_CHECK;
 /* After states were loaded, before optim_gather_weights: makes this rank's w of the stored weights. */
 int optim_loaded(struct optim *z) MUST_CHECK;
 /* Bytes of a parameter's states on a rank. */
@@ -147,6 +147,8 @@ struct optim_tensor {
 enum { OPTIM_MAX_TENSORS = MAX_STATES * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
+/* True if t is a master, or the low halves or the scales of one. */
+bool optim_is_master(const struct optim *z, const struct optim_tensor *t);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */
 static inline const struct span *optim_chunks(struct optim_param *q, const struct comm *c)
 {

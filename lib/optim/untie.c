@@ -93,20 +93,23 @@ static void rescale(const struct scaled_rows *s)
     }
 }
 
-/* The scales of all of the head's rows, on the host, by way of the embedding's gradient. */
+/* The scales of all of the head's rows, on the host; those of other ranks by way of the embedding's
+ * gradient. */
 static void head_scales(struct optim *z, const struct row_scaled *from, float *scale)
 {
     struct ops *o = z->ops;
     int head = z->recipe->order.tied_head;
     const struct param *p = &z->banks->p[head];
+    if (!z->p[head].shard) {
+        o->download(o, scale, from->scale, (size_t)p->w.rows * sizeof *scale);
+        return;
+    }
     struct tensor all =
         tensor_of(z->banks->p[z->recipe->order.tied_embed].g.data, DT_REAL, p->w.rows, 1);
     assert(tensor_bytes(all) <= tensor_bytes(z->banks->p[z->recipe->order.tied_embed].g));
     o->copy(o, tensor_rows(all, p->own_first * param_unit_rows(p), from->t.rows),
             tensor_of(from->scale, DT_REAL, from->t.rows, 1));
-    if (z->p[head].shard)
-        z->comm->wait(z->comm,
-                      z->comm->all_gather(z->comm, all, optim_chunks(&z->p[head], z->comm)));
+    z->comm->wait(z->comm, z->comm->all_gather(z->comm, all, optim_chunks(&z->p[head], z->comm)));
     o->download(o, scale, all.data, tensor_bytes(all));
 }
 
@@ -148,12 +151,18 @@ static void move_state(struct optim *z, const struct row_scaled *to, const struc
         z->comm->abort(z->comm, err_code(), err_message());
 }
 
+void optim_tie_master(struct optim *z)
+{
+    const struct recipe *r = z->recipe;
+    move_state(z, &z->p[r->order.tied_embed].master, &z->p[r->order.tied_head].master, false);
+}
+
 void optim_untie(struct optim *z)
 {
     const struct recipe *r = z->recipe;
     struct optim_param *head = &z->p[r->order.tied_head], *embed = &z->p[r->order.tied_embed];
 
-    move_state(z, &embed->master, &head->master, false);
+    optim_tie_master(z);
     if (r->schedule.untie_state == UNTIE_ZERO)
         return; /* the embedding has had no update: its moments and counter are zero */
     move_state(z, &embed->exp_avg, &head->exp_avg, false);

@@ -1,4 +1,5 @@
-/* initial.c - drawing initial values, parameter after parameter, each by all processors. */
+/* initial.c - drawing initial values, parameter after parameter, each by all processors, or taking them
+ * from a source. */
 #include "recipe/initial.h"
 
 #include <errno.h>
@@ -10,11 +11,16 @@
 #include "base/num.h"
 #include "base/rng.h"
 #include "base/pool.h"
+#include "recipe/schedule.h"
 
 struct initial {
     const struct recipe *r;
     uint64_t seed;
-    char *data[MAX_PARAMS]; /* the matrices that are not zero, in order, in the parameter's type */
+    const struct initial_source *source; /* NULL: all is drawn */
+    char *
+        data[MAX_PARAMS]; /* the matrices that are not zero, in order, in the parameter's type; with
+                               a source all */
+    float *exact[MAX_PARAMS], *reads[MAX_PARAMS]; /* with a source */
     pthread_t thread;
     atomic_bool stop; /* set by initial_free */
     pthread_mutex_t lock; /* of what follows */
@@ -48,10 +54,26 @@ static size_t matrix_bytes(const struct param_spec *s)
     return (size_t)(s->rows * s->cols) * dtype_size(s->dtype);
 }
 
-const void *initial_matrix(const struct initial *v, int i, int64_t m)
+const float *initial_exact(const struct initial *v, int i) { return v ? v->exact[i] : NULL; }
+const float *initial_reads(const struct initial *v, int i) { return v ? v->reads[i] : NULL; }
+
+/* Of what is drawn. */
+static const void *drawn_matrix(const struct initial *v, int i, int64_t m)
 {
     const struct param_spec *s = &v->r->params[i];
     return is_drawn(s, m) ? v->data[i] + (size_t)drawn_before(s, m) * matrix_bytes(s) : NULL;
+}
+
+int initial_transposed(const struct initial *v, int i)
+{
+    const struct param_spec *s = &v->r->params[i];
+    return v->source || s->init[0].kind != INIT_TRANSPOSE ? -1 : recipe_param(v->r, s->init_text);
+}
+
+const void *initial_matrix(const struct initial *v, int i, int64_t m)
+{
+    return v->source ? v->data[i] + (size_t)m * matrix_bytes(&v->r->params[i])
+                     : drawn_matrix(v, i, m);
 }
 
 static void put(const struct param_spec *s, void *out, int64_t i, float x)
@@ -129,7 +151,7 @@ static int draw_piece(void *arg, int at)
     const struct init *init = init_of(s, matrix);
     struct rng rng = rng_make(d->v->seed, (uint64_t)d->param);
     float bound = (float)(sqrt(3.0) * init->value / sqrt((double)s->cols)), x[BATCH];
-    void *out = (void *)initial_matrix(d->v, d->param, matrix);
+    void *out = (void *)drawn_matrix(d->v, d->param, matrix);
     for (int64_t i = first; i < end && !d->v->stop; i += BATCH) {
         int64_t m = end - i < BATCH ? end - i : BATCH;
         uint64_t index = (uint64_t)(matrix * n + i);
@@ -165,26 +187,178 @@ static int draw_param(struct initial *v, int i)
     return parallel_for((int)(s->matrices * d.pieces), 0, draw_piece, &d);
 }
 
+/* -- a source ------------------------------------------------------------------------- */
+
+static size_t elements(const struct param_spec *s)
+{
+    return (size_t)(s->matrices * s->rows * s->cols);
+}
+
+static float get(const struct param_spec *s, const void *x, size_t i)
+{
+    return s->dtype == DT_BF16 ? bf16_to_f32(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+/* x: numbers of a parameter of one matrix. */
+static void transpose(const struct param_spec *s, const float *x, float *out)
+{
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t k = 0; k < s->cols; k++)
+            out[k * s->rows + i] = x[i * s->cols + k];
+}
+
+/* Parameter i's numbers are needed after it: it is tied, or another one is its transpose. */
+static bool is_needed(const struct recipe *r, int i)
+{
+    bool needed = i == r->order.tied_head || i == r->order.tied_embed;
+    for (int k = 0; k < r->n_params; k++)
+        needed |= r->params[k].init[0].kind == INIT_TRANSPOSE &&
+                  !strcmp(r->params[k].init_text, r->params[i].label);
+    return needed;
+}
+
+/* Frees of parameter i what data[] has, too. */
+static void drop(struct initial *v, int i)
+{
+    const struct param_spec *s = &v->r->params[i];
+    if (s->dtype == DT_F32) {
+        free(v->exact[i]);
+        v->exact[i] = NULL;
+    }
+    if (s->stored == DT_NONE) {
+        free(v->reads[i]);
+        v->reads[i] = NULL;
+    }
+}
+
+/* Draws parameter i and writes all of it to x. */
+static int draw_whole(struct initial *v, int i, float *x)
+{
+    const struct param_spec *s = &v->r->params[i];
+    size_t each = (size_t)(s->rows * s->cols);
+    if (s->init[0].kind == INIT_TRANSPOSE) {
+        int from = recipe_param(v->r, s->init_text);
+        transpose(&v->r->params[from], v->exact[from], x);
+        return 0;
+    }
+    int rc = draw_param(v, i);
+    for (int64_t m = 0; m < s->matrices && !rc; m++) {
+        const void *from = drawn_matrix(v, i, m);
+        for (size_t k = 0; k < each; k++)
+            x[(size_t)m * each + k] = from ? get(s, from, k) : 0;
+    }
+    free(v->data[i]);
+    v->data[i] = NULL;
+    return rc;
+}
+
+/* Makes the weights of parameter i, in its type, of exact and reads. */
+static int set_data(struct initial *v, int i)
+{
+    const struct param_spec *s = &v->r->params[i];
+    bool even = recipe_rounding(s) == WEIGHT_EVEN;
+    size_t n = elements(s);
+    if (!(v->data[i] = malloc(n * dtype_size(s->dtype) + 1)))
+        return err_memory();
+    for (size_t k = 0; k < n; k++) {
+        float x = v->exact[i][k];
+        if (s->dtype == DT_BF16)
+            x = even ? v->reads[i][k] : bf16_to_f32(recipe_bf16(s, x));
+        put(s, v->data[i], (int64_t)k, x);
+    }
+    return 0;
+}
+
+static int take_param(struct initial *v, int i)
+{
+    const struct initial_source *source = v->source;
+    size_t bytes = elements(&v->r->params[i]) * sizeof(float);
+    float *exact = v->exact[i] = malloc(bytes + 1);
+    float *reads = v->reads[i] = malloc(bytes + 1);
+    int rc = exact && reads ? 0 : err_memory();
+    if (!rc && source->partial[i] && !(rc = draw_whole(v, i, exact)))
+        memcpy(reads, exact, bytes);
+    if (!rc)
+        rc = source->read(source->arg, i, exact, reads);
+    if (!rc)
+        rc = set_data(v, i);
+    if (!is_needed(v->r, i))
+        drop(v, i);
+    return rc;
+}
+
+/* A tied embedding follows the head from the first step on: it must be that already. */
+static int tie(struct initial *v)
+{
+    int head = v->r->order.tied_head, embed = v->r->order.tied_embed;
+    const struct param_spec *h = &v->r->params[head];
+    const float *x = v->reads[head], *y = v->reads[embed];
+    for (int64_t i = 0; i < h->rows; i++)
+        for (int64_t k = 0; k < h->cols; k++)
+            if (x[i * h->cols + k] != y[k * h->rows + i])
+                return err_set(
+                    GPT_INPUT,
+                    "%s: '%s' and '%s' have parted there, and the recipe ties them; with "
+                    "-s order.tied=- they go on as two",
+                    v->source->name, h->label, v->r->params[embed].label);
+    transpose(h, v->exact[head], v->exact[embed]);
+    transpose(h, x, v->reads[embed]);
+    free(v->data[embed]);
+    return set_data(v, embed);
+}
+
+/* Those that are transposes of others come after them. */
+static int take_all(struct initial *v)
+{
+    const struct recipe *r = v->r;
+    struct step_schedule first;
+    int rc = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < r->n_params && !rc && !v->stop; i++)
+            if ((r->params[i].init[0].kind == INIT_TRANSPOSE) == pass)
+                rc = take_param(v, i);
+    schedule_at(r, 0, &first);
+    if (!rc && !v->stop && first.tied)
+        rc = tie(v);
+    for (int i = 0; i < r->n_params; i++)
+        drop(v, i);
+    return rc;
+}
+
 /* -- the thread ---------------------------------------------------------------------- */
+
+/* n more parameters are there, unless rc says a failure. */
+static void tell(struct initial *v, int n, int rc)
+{
+    pthread_mutex_lock(&v->lock);
+    v->done += rc ? 0 : n;
+    v->code = rc;
+    if (rc)
+        snprintf(v->message, sizeof v->message, "%s", err_message());
+    pthread_cond_broadcast(&v->moved);
+    pthread_mutex_unlock(&v->lock);
+}
 
 static void *draw_all(void *arg)
 {
     struct initial *v = arg;
     int rc = 0;
-    for (int i = 0; i < v->r->n_params && !rc && !v->stop; i++) {
-        rc = draw_param(v, i);
-        pthread_mutex_lock(&v->lock);
-        v->done += !rc;
-        v->code = rc;
-        if (rc)
-            snprintf(v->message, sizeof v->message, "%s", err_message());
-        pthread_cond_broadcast(&v->moved);
-        pthread_mutex_unlock(&v->lock);
-    }
+    for (int i = 0; i < v->r->n_params && !rc && !v->stop; i++)
+        tell(v, 1, rc = draw_param(v, i));
     return NULL;
 }
 
-int initial_new(struct initial **out, const struct recipe *r, uint64_t seed)
+static void *take_from_source(void *arg)
+{
+    struct initial *v = arg;
+    int rc = take_all(v);
+    if (!v->stop)
+        tell(v, v->r->n_params, rc);
+    return NULL;
+}
+
+int initial_new(struct initial **out, const struct recipe *r, uint64_t seed,
+                const struct initial_source *source)
 {
     struct initial *v = calloc(1, sizeof *v);
     *out = NULL;
@@ -192,9 +366,10 @@ int initial_new(struct initial **out, const struct recipe *r, uint64_t seed)
         return err_sys("initial values");
     v->r = r;
     v->seed = seed;
+    v->source = source;
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->moved, NULL);
-    if ((errno = pthread_create(&v->thread, NULL, draw_all, v))) {
+    if ((errno = pthread_create(&v->thread, NULL, source ? take_from_source : draw_all, v))) {
         int rc = err_sys("cannot start the thread that draws initial values");
         pthread_cond_destroy(&v->moved);
         pthread_mutex_destroy(&v->lock);
@@ -221,8 +396,11 @@ void initial_free(struct initial *v)
         return;
     v->stop = true;
     pthread_join(v->thread, NULL);
-    for (int i = 0; i < MAX_PARAMS; i++)
+    for (int i = 0; i < MAX_PARAMS; i++) {
         free(v->data[i]);
+        free(v->exact[i]);
+        free(v->reads[i]);
+    }
     pthread_cond_destroy(&v->moved);
     pthread_mutex_destroy(&v->lock);
     free(v);

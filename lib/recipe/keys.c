@@ -26,6 +26,7 @@ enum kind {
     K_DTYPE,
     K_COEFFS,
     K_COUNTS,
+    K_WINDOWS,
     K_TIED,
     K_ORDER,
     K_LABELS
@@ -60,6 +61,7 @@ static const struct key keys[] = {
     { "model", "block", K_INT, F(model.block), 1, 1 << 16, NULL, NULL },
     { "model", "attn_scale", K_REAL, F(model.attn_scale), 1e-6, 1e3, NULL, NULL },
     { "model", "rope_base", K_REAL, F(model.rope_base), 1, 1e9, NULL, NULL },
+    { "model", "rope_windows", K_WINDOWS, F(model.rope_windows), 1, 1 << 16, "-", NULL },
     { "model", "softcap", K_REAL3, F(model.softcap.a), -1e6, 1e6, NULL, NULL },
     { "model", "skip", K_INT2, F(model.skip.from), -1, MAX_LAYERS, NULL, NULL },
     { "model", "skip_tap", K_WORD, F(model.skip.tap), 0, 0, "layer", "layer|attention" },
@@ -127,6 +129,9 @@ static const struct key keys[] = {
     { "schedule", "untie_state", K_WORD, F(schedule.untie_state), 0, 0, "carry", "carry|zero" },
     { "data", "chunks", K_INT, F(data.chunks), 1, 1 << 16, NULL, NULL },
     { "data", "bos", K_INT, F(data.bos), -1, 1 << 24, "-1", NULL },
+    { "data", "cut", K_WORD, F(data.cut), 0, 0, "document", "document|pieces" },
+    { "data", "piece", K_INT, F(data.piece), 0, MAX_CHUNK_TOKENS, "0", NULL },
+    { "data", "max_documents", K_INT, F(data.max_documents), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "data", "cycle", K_BOOL, F(data.cycle), 0, 0, "no", NULL },
     { "data", "repeat", K_INT, F(data.repeat), 1, 1e9, "1", NULL },
     { "data", "val_tokens", K_I64, F(data.val.tokens), 0, 1e15, NULL, NULL },
@@ -162,7 +167,8 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
  * which must stay. A new key stands here. */
-static const char *const quiet[] = { "precision.fuse", NULL };
+static const char *const quiet[] = { "data.cut", "data.piece", "data.max_documents",
+                                     "precision.fuse", NULL };
 
 /* A number, or a fraction such as 100/448. */
 int recipe_real(const char *text, const char *what, double lo, double hi, double *out)
@@ -306,6 +312,24 @@ static int counts(struct recipe *r, const struct recipe_line *l, const struct ke
     return rc;
 }
 
+/* Numbers of blocks between blanks; "-": none. */
+static int windows(struct recipe *r, const struct recipe_line *l, const struct key *k)
+{
+    char *copy = strdup(strcmp(l->value, "-") ? l->value : ""), *save = NULL;
+    int *n = &r->model.rope_windows.n, rc = copy ? 0 : err_sys("recipe");
+    int64_t at;
+    *n = 0;
+    for (char *w = copy ? strtok_r(copy, " ", &save) : NULL; w && !rc;
+         w = strtok_r(NULL, " ", &save))
+        if (*n == MAX_ROPE_WINDOWS || num_i64(w, k->key, (int64_t)k->lo, (int64_t)k->hi, &at))
+            rc = recipe_error(r, l, "expected '-' or up to %d numbers in [%.0f, %.0f], found '%s'",
+                              MAX_ROPE_WINDOWS, k->lo, k->hi, l->value);
+        else
+            r->model.rope_windows.at[(*n)++] = (int)at;
+    free(copy);
+    return rc;
+}
+
 static int tied(struct recipe *r, const struct recipe_line *l)
 {
     char a[LABEL_SIZE], b[LABEL_SIZE], rest;
@@ -387,7 +411,11 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
     case K_REAL: return reals(r, l, k, field, 1);
     case K_SCALE:
         *(double *)field = strcmp(l->value, "delayed") ? 0 : SCALE_DELAYED;
-        return *(double *)field == 0 && strcmp(l->value, "row") ? reals(r, l, k, field, 1) : 0;
+        if (*(double *)field != 0 || !strcmp(l->value, "row") ||
+            !recipe_real(l->value, k->key, k->lo, k->hi, field))
+            return 0;
+        return recipe_error(r, l, "expected row, delayed or a number in [%g, %g], found '%s'",
+                            k->lo, k->hi, l->value);
     case K_RANGE: return range(r, l, k, field);
     case K_REAL3: return reals(r, l, k, field, 3);
     case K_INT2:
@@ -412,6 +440,7 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
     case K_DTYPE: return choice(r, l, k);
     case K_COEFFS: return coeffs(r, l);
     case K_COUNTS: return counts(r, l, k, field);
+    case K_WINDOWS: return windows(r, l, k);
     case K_TIED: return tied(r, l);
     case K_ORDER: return order(r, l, field);
     case K_LABELS: return labels(r, l, field, &r->order.n_late);
@@ -425,9 +454,7 @@ static int default_key(struct recipe *r, const struct key *k)
     if (!k->dflt)
         return recipe_error(r, NULL, "%s%s%s is missing", k->section, *k->section ? "." : "",
                             k->key);
-    char line[128];
-    snprintf(line, sizeof line, "%s%s%s=%s", k->section, *k->section ? "." : "", k->key, k->dflt);
-    return recipe_override(r, line);
+    return recipe_add_default(r, k->section, k->key, k->dflt);
 }
 
 static int bind_section(struct recipe *r, const char *section)
@@ -474,14 +501,32 @@ static int check_model(struct recipe *r)
     if (r->model.head_dim % 4)
         return recipe_error(r, recipe_find(r, "model", "head_dim"),
                             "expected a multiple of 4, found %d", r->model.head_dim);
-    if (r->model.bigram.width > r->model.width || (r->model.bigram.signs && !r->model.bigram.rows))
+    if (r->model.bigram.width > r->model.width)
         return recipe_error(r, recipe_find(r, "model", "bigram_width"),
-                            "expected at most %d, and signs of a table that is there",
-                            r->model.width);
+                            "expected at most the model's width, %d", r->model.width);
+    if (r->model.bigram.signs && !r->model.bigram.rows)
+        return recipe_error(r, recipe_find(r, "model", "bigram_signs"),
+                            "signs need a bigram table, but model.bigram_rows is 0: "
+                            "model.bigram_rows=N makes one");
     if (r->model.bigram.rows == 1)
         return recipe_error(r, recipe_find(r, "model", "bigram_rows"),
                             "expected 0 or two rows at least, found 1");
     return 0;
+}
+
+/* Proposes the nearest numbers of chunks, below and above. */
+static int undivided(struct recipe *r, const struct recipe_line *l, int64_t tokens)
+{
+    int64_t below = r->data.chunks, above = r->data.chunks;
+    while (tokens % below)
+        below--;
+    while (above < tokens && tokens % above)
+        above++;
+    return recipe_error(
+        r, l,
+        "%lld tokens a step do not divide into %d chunks (data.chunks); %lld and %lld "
+        "divide them",
+        (long long)tokens, r->data.chunks, (long long)below, (long long)above);
 }
 
 /* Tokens of a micro-batch and keys of a window are counted in ints, some of them twice. */
@@ -491,8 +536,10 @@ static int check_stages(struct recipe *r)
         const struct stage *s = &r->stages[i];
         int window = s->window > r->schedule.final_window ? s->window : r->schedule.final_window;
         const struct recipe_line *l = recipe_find_row(r, "stages", i);
-        if (s->tokens % r->data.chunks || s->tokens / r->data.chunks > MAX_CHUNK_TOKENS)
-            return recipe_error(r, l, "%lld tokens do not divide into %d chunks of at most %d",
+        if (s->tokens % r->data.chunks)
+            return undivided(r, l, s->tokens);
+        if (s->tokens / r->data.chunks > MAX_CHUNK_TOKENS)
+            return recipe_error(r, l, "%lld tokens in %d chunks: expected at most %d in each",
                                 (long long)s->tokens, r->data.chunks, MAX_CHUNK_TOKENS);
         if ((int64_t)window * r->model.block > MAX_WINDOW)
             return recipe_error(r, l,
@@ -505,6 +552,13 @@ static int check_stages(struct recipe *r)
 
 static int check_data(struct recipe *r)
 {
+    bool said = r->data.piece;
+    if (r->data.cut != CUT_PIECES && r->data.piece)
+        return recipe_error(r, recipe_find(r, "data", "piece"),
+                            "pieces are of cut = pieces, and cut is another");
+    for (int i = 0; r->data.cut == CUT_PIECES && i < r->n_stages && !said; i++)
+        if (r->stages[i].sequence > r->data.piece)
+            r->data.piece = r->stages[i].sequence;
     if (r->data.val.tokens % r->data.val.chunk)
         return recipe_error(r, recipe_find(r, "data", "val_tokens"),
                             "expected a multiple of val_chunk, %lld tokens, found %lld",
@@ -581,6 +635,26 @@ static bool is_key(const struct recipe_line *l)
     return false;
 }
 
+/* The n rows of such a table are 0 to n - 1, in any order. */
+static int check_row_number(const struct recipe *r, const struct recipe_line *l)
+{
+    int n = 0, missing = 0;
+    char key[12];
+    if (!*l->key || l->key[strspn(l->key, "0123456789")])
+        return recipe_error(r, l, "expected the number of a row, found '%s'", l->key);
+    for (int i = 0; i < r->text->n; i++)
+        n += !strcmp(r->text->line[i].section, l->section);
+    for (int i = 0; i < n; i++) {
+        snprintf(key, sizeof key, "%d", i);
+        if (!strcmp(key, l->key))
+            return 0;
+    }
+    while (recipe_find_row(r, l->section, missing))
+        missing++;
+    return recipe_error(r, l, "expected row %d: the %d rows of [%s] are 0, 1, 2 ..., one each",
+                        missing, n, l->section);
+}
+
 /* Before anything is bound, so that a mistyped name is not reported as another that is missing. */
 static int check_names(const struct recipe *r)
 {
@@ -590,8 +664,8 @@ static int check_names(const struct recipe *r)
         if (rc)
             return rc;
         if (is_numbered(l->section)) {
-            if (!*l->key || l->key[strspn(l->key, "0123456789")])
-                return recipe_error(r, l, "expected the number of a row, found '%s'", l->key);
+            if ((rc = check_row_number(r, l)))
+                return rc;
         } else if (!strcmp(l->section, "parameters") || !strcmp(l->section, "scalars")) {
             if ((rc = recipe_check_label(r, l)))
                 return rc;

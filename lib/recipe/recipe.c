@@ -77,6 +77,9 @@ int recipe_error(const struct recipe *r, const struct recipe_line *l, const char
     const char *name = r->text->name, *dot = l && l->section[0] ? "." : "";
     if (!l)
         return err_set(GPT_INPUT, "%s: %s", name, msg);
+    if (l->number < 0)
+        return err_set(GPT_INPUT, "%s: %s%s%s = %s, the default: %s", name, l->section, dot, l->key,
+                       l->value, msg);
     if (!l->number)
         return err_set(GPT_USAGE, "--set %s%s%s=%s: %s", l->section, dot, l->key, l->value, msg);
     return err_set(GPT_INPUT, "%s:%d: %s%s%s: %s", name, l->number, l->section, dot, l->key, msg);
@@ -93,6 +96,11 @@ static int add_line(struct recipe_text *t, const char *section, const char *key,
         return err_memory();
     squeeze(l->value);
     return 0;
+}
+
+int recipe_add_default(struct recipe *r, const char *section, const char *key, const char *value)
+{
+    return add_line(r->text, section, key, value, -1);
 }
 
 static int parse_line(struct recipe *r, char *section, char *line, int number)
@@ -358,6 +366,24 @@ bool recipe_has_gate(const struct recipe *r)
 const char *recipe_master_kind(const struct param_spec *s)
 {
     return s->master != DT_U16 ? "master" : s->truncate ? "mantissa" : "remainder";
+}
+
+enum weight_rounding recipe_rounding(const struct param_spec *s)
+{
+    if (s->dtype != DT_BF16 || s->stored != DT_NONE)
+        return WEIGHT_EVEN;
+    if (!rule_is_adam(&s->rule) || (s->master == DT_U16 && s->truncate))
+        return WEIGHT_CUT;
+    return s->master == DT_U16 || s->master == DT_F32 ? WEIGHT_AWAY : WEIGHT_EVEN;
+}
+
+uint16_t recipe_bf16(const struct param_spec *s, float x)
+{
+    switch (recipe_rounding(s)) {
+    case WEIGHT_CUT: return (uint16_t)(f32_bits(x) >> 16);
+    case WEIGHT_AWAY: return bf16_from_f32_away(x);
+    default: return bf16_from_f32(x);
+    }
 }
 
 const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name)

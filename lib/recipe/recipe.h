@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "recipe/rule.h"
+#include "types/cut.h"
 #include "types/dtype.h"
 #include "base/err.h"
 #include "types/sizes.h"
@@ -34,6 +35,7 @@ enum {
     MAX_PERIOD = 1024,
     MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
     MAX_SOURCES = 6, /* of them in one sum */
+    MAX_ROPE_WINDOWS = 32,
     LABEL_SIZE = 32
 };
 
@@ -155,6 +157,9 @@ struct recipe {
         int block; /* attention block unit, tokens */
         double attn_scale, rope_base;
         struct {
+            int at[MAX_ROPE_WINDOWS], n;
+        } rope_windows; /* long windows of stages before this run, in blocks */
+        struct {
             double a, b, c;
         } softcap; /* a s((l + b) / c) */
         struct {
@@ -254,6 +259,9 @@ struct recipe {
     struct {
         int chunks; /* micro-batches a step over all ranks (8) */
         int bos; /* -1: as the shards' MANIFEST says */
+        enum cut cut;
+        int piece; /* tokens, of CUT_PIECES; 0 in the file: the longest sequence of the stages */
+        int max_documents; /* in a chunk, of training and validation; 0: the records' number */
         bool cycle; /* start over when the shards are used up */
         int repeat; /* steps on one batch */
         struct {
@@ -338,10 +346,22 @@ static inline int recipe_mlp_copies(const struct recipe *r)
     return r->precision.mlp.fp8 ? 1 + (r->precision.mlp.down_fp8 || r->precision.mlp.backward_fp8)
                                 : 0;
 }
+/* Returns the number of validation chunks that follow each other in one shard: the records' 8, whatever
+ * data.chunks is. */
+static inline int recipe_val_group(const struct recipe *r)
+{
+    enum { GROUP = 8 };
+    return r->data.val.tokens / r->data.val.chunk % GROUP ? 1 : GROUP;
+}
 /* Index of a parameter, or -1. */
 int recipe_param(const struct recipe *r, const char *label);
 /* How checkpoints name Adam's master: "master", "mantissa", "remainder". */
 const char *recipe_master_kind(const struct param_spec *s);
+/* How a bf16 weight is made of the number that its optimizer keeps: to nearest even, or, beside an f32
+ * master or low halves of Adam's, halves away from zero, or cut (optimizers.md 3.2, 4.4). */
+enum weight_rounding { WEIGHT_EVEN, WEIGHT_AWAY, WEIGHT_CUT };
+enum weight_rounding recipe_rounding(const struct param_spec *s);
+uint16_t recipe_bf16(const struct param_spec *s, float x);
 /* May a step be skipped, or its gradients scaled (optimizers.md 2.5)? */
 bool recipe_has_gate(const struct recipe *r);
 /* The coefficient of each token in that role of layer i, or NULL. */

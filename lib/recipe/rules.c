@@ -35,6 +35,17 @@ static bool is_builtin(const char *name)
     return false;
 }
 
+/* The fewest digits that are read again as x. */
+static const char *shortest(double x, char text[32])
+{
+    for (int digits = 15; digits < 18; digits++) {
+        snprintf(text, 32, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    return text;
+}
+
 /* The line of a built-in rule, as the keys of [optimizer] have it. */
 static void builtin_line(const struct recipe *r, const char *name, char *line)
 {
@@ -42,29 +53,32 @@ static void builtin_line(const struct recipe *r, const char *name, char *line)
     bool plain = r->optimizer.muon.decay == MUON_DECAY_RULE
                      ? !second
                      : r->optimizer.muon.decay == MUON_DECAY_PLAIN;
-    char match[48] = "";
+    char match[48] = "", n[4][32];
 
     if (!strcmp(name, "adam"))
-        snprintf(line, LINE_SIZE, "lr %.17g | adam", r->optimizer.adam.lr);
+        snprintf(line, LINE_SIZE, "lr %s | adam", shortest(r->optimizer.adam.lr, n[0]));
     else if (!strcmp(name, "normuon>adam"))
-        snprintf(line, LINE_SIZE, "normuon then adam at %.17g moments %.17g",
-                 r->optimizer.change.at, r->optimizer.change.moments);
+        snprintf(line, LINE_SIZE, "normuon then adam at %s moments %s",
+                 shortest(r->optimizer.change.at, n[0]),
+                 shortest(r->optimizer.change.moments, n[1]));
     else if (!strcmp(name, "normuon+adam"))
-        snprintf(line, LINE_SIZE, "normuon + adam weight %.17g>%.17g@%.17g-%.17g",
-                 r->optimizer.blend.weight[0], r->optimizer.blend.weight[1],
-                 r->optimizer.blend.span[0], r->optimizer.blend.span[1]);
+        snprintf(line, LINE_SIZE, "normuon + adam weight %s>%s@%s-%s",
+                 shortest(r->optimizer.blend.weight[0], n[0]),
+                 shortest(r->optimizer.blend.weight[1], n[1]),
+                 shortest(r->optimizer.blend.span[0], n[2]),
+                 shortest(r->optimizer.blend.span[1], n[3]));
     if (strchr(name, '>') || strchr(name, '+') || !strcmp(name, "adam"))
         return;
     if (r->optimizer.muon.match_rms > 0)
-        snprintf(match, sizeof match, " match %.17g", r->optimizer.muon.match_rms);
+        snprintf(match, sizeof match, " match %s", shortest(r->optimizer.muon.match_rms, n[0]));
     snprintf(line, LINE_SIZE,
-             "lr %.17g | momentum $momentum nesterov |%s%s%s%s%s decay %.17g %s%s | step",
-             r->optimizer.muon.lr,
+             "lr %s | momentum $momentum nesterov |%s%s%s%s%s decay %s %s%s | step",
+             shortest(r->optimizer.muon.lr, n[1]),
              sgd                      ? ""
              : r->optimizer.polar.aol ? " polar $coeffs aol |"
                                       : " polar $coeffs margin 1.02 eps 1e-6 |",
              second ? " variance $beta2 round |" : "", sgd ? "" : " shape lr stored", match,
-             sgd ? "" : " |", r->optimizer.muon.wd, plain ? "plain" : "cautious",
+             sgd ? "" : " |", shortest(r->optimizer.muon.wd, n[2]), plain ? "plain" : "cautious",
              r->optimizer.muon.decay_lr ? "" : " lr2");
 }
 
@@ -243,8 +257,8 @@ static int read_stage(struct line *l, struct chain *c)
                      stage_rows[c->use[c->write].id].word);
     if (before && before->id == STAGE_decay && u->id != STAGE_step)
         return fault(l, at, "decay is part of the write: it stands right in front of step");
-    if (u->id == STAGE_polar && chain_stage(c, STAGE_polar))
-        return fault(l, at, "a chain has one polar");
+    if ((u->id == STAGE_polar || u->id == STAGE_shape) && chain_stage(c, u->id))
+        return fault(l, at, "a chain has one %s", word);
     if (u->id == STAGE_adam && c->n)
         return fault(l, at, "adam is all of its chain");
     int rc = read_words(l, c, u, at);

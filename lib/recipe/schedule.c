@@ -194,20 +194,32 @@ void schedule_rope_yarn(float *freq, int n, int block, int w_old, int w_new, dou
     *scale *= 1 + 0.2 * log((double)w_new / w_old);
 }
 
+/* Adds w unless it is the last one. */
+static int add_window(int *at, int n, int w)
+{
+    if (n && at[n - 1] == w)
+        return n;
+    at[n] = w;
+    return n + 1;
+}
+
+int schedule_windows(const struct recipe *r, int step, int at[SCHEDULE_WINDOWS])
+{
+    int n = 0;
+    for (int i = 0; i < r->model.rope_windows.n; i++)
+        n = add_window(at, n, r->model.rope_windows.at[i]);
+    for (int i = 0; i < r->n_stages; i++)
+        if (i == 0 || (int)ceil(stage_start(r, i) - 1e-9) <= step)
+            n = add_window(at, n, r->stages[i].window);
+    return n;
+}
+
 int schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
 {
-    int updates = 0;
+    int at[SCHEDULE_WINDOWS], n = schedule_windows(r, step, at);
     schedule_rope_initial(r, freq);
     *scale = r->model.attn_scale;
-    for (int i = 1; i < r->n_stages; i++) {
-        int first = (int)ceil(stage_start(r, i) - 1e-9);
-        if (first > step)
-            break;
-        if (r->stages[i].window == r->stages[i - 1].window)
-            continue;
-        schedule_rope_yarn(freq, r->model.head_dim / 4, r->model.block, r->stages[i - 1].window,
-                           r->stages[i].window, scale);
-        updates++;
-    }
-    return updates;
+    for (int i = 1; i < n; i++)
+        schedule_rope_yarn(freq, r->model.head_dim / 4, r->model.block, at[i - 1], at[i], scale);
+    return n - 1;
 }

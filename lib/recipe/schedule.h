@@ -49,6 +49,10 @@ double schedule_second_part(const struct recipe *r, const struct param_spec *s,
                             const struct step_schedule *at);
 int schedule_total(const struct recipe *r); /* steps + extension */
 void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
+/* The long windows, in blocks, that the model went through up to a step, those before this run first,
+ * each other than the one before it; returns how many. */
+enum { SCHEDULE_WINDOWS = MAX_ROPE_WINDOWS + MAX_STAGES };
+int schedule_windows(const struct recipe *r, int step, int at[SCHEDULE_WINDOWS]);
 /* Rotary frequencies freq (head_dim/4) and softmax scale of a step, with all YaRN updates up to it.
  * Returns the number of updates, which determines freq and scale. */
 int schedule_rope(const struct recipe *r, int step, float *freq, double *scale);

@@ -30,6 +30,8 @@ STAGE(variance, "B", "round", STAGE_BEFORE | STAGE_WHOLE, NULL,
 /* X, or with lr the rate, times sqrt(max(1, R / C)), or match sqrt(max(R, C)) where match is given;
  * stored: R and C as the bank has them. */
 STAGE(shape, "match=0", "lr stored", STAGE_BEFORE, NULL, NO_STATE)
+/* X <- its signs, 0 at 0. */
+STAGE(sign, "", "", STAGE_BEFORE, NULL, NO_STATE)
 STAGE(scale, "C", "", STAGE_BEFORE, NULL, NO_STATE)
 /* W less its part D lr, with lr2 D lr^2; cautious: where X W >= 0. The write does it. */
 STAGE(decay, "D", "plain cautious lr2", STAGE_BEFORE, NULL, NO_STATE)

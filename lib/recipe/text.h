@@ -10,7 +10,7 @@
 
 struct recipe_line {
     char *section, *key, *value;
-    int number; /* in the file; 0: from --set */
+    int number; /* in the file; 0: from --set; -1: a default */
     bool used; /* a key or a row that is known */
 };
 struct recipe_text {
@@ -26,6 +26,9 @@ struct recipe_line *recipe_find(const struct recipe *r, const char *section, con
 struct recipe_line *recipe_find_row(const struct recipe *r, const char *section, int i);
 /* "section.key=value" replaces a line or adds one. */
 int recipe_override(struct recipe *r, const char *assignment) MUST_CHECK;
+/* Adds the line of a key that the recipe leaves out. */
+int recipe_add_default(struct recipe *r, const char *section, const char *key,
+                       const char *value) MUST_CHECK;
 /* Takes a line out. */
 void recipe_drop(struct recipe *r, struct recipe_line *l);
 /* "file:line: section.key: " and the message; GPT_INPUT, or GPT_USAGE for an override. */

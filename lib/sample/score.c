@@ -10,7 +10,7 @@
 static struct chunk_shape shape_of(const struct recipe *r, int tokens)
 {
     return (struct chunk_shape){ .tokens = tokens,
-                                 .bound = cu_bound(tokens),
+                                 .bound = cu_bound(tokens, r->data.max_documents),
                                  .vocab = r->model.vocab,
                                  .bigram_rows = r->model.bigram.rows };
 }
@@ -90,17 +90,23 @@ int score_text(struct scorer *s, const struct prompt *p, struct score *out)
     return rc;
 }
 
-int score_shards(struct scorer *s, const char *data, const struct vocab *v, struct score *out)
+int score_shards(struct scorer *s, const char *data, const char *run, const struct vocab *v,
+                 struct score *out)
 {
+    bool old = *run && corpus_was_old(data, &(struct corpus_choice){ .wants_val = true }, run);
     const struct recipe *r = s->m->recipe;
     int64_t n = r->data.val.tokens / r->data.val.chunk;
     struct val_config config = { .data = data,
+                                 .only_val = !old,
+                                 .choice = { .old = old },
                                  .ranks = 1,
                                  .vocab = r->model.vocab,
                                  .bos = r->data.bos,
                                  .bigram_rows = r->model.bigram.rows,
-                                 .shape = { .chunks = r->data.chunks,
-                                            .tokens = (int)r->data.val.chunk },
+                                 .shape = { .chunks = recipe_val_group(r),
+                                            .tokens = (int)r->data.val.chunk,
+                                            .bound = cu_bound((int)r->data.val.chunk,
+                                                              r->data.max_documents) },
                                  .total = n };
     struct val *val = NULL;
     double loss = 0;

@@ -3,7 +3,7 @@
  *     struct scorer s;
  *     if ((rc = scorer_init(&s, &model))) return rc;
  *     rc = score_text(&s, &prompts.v[i], &score);          // score.nats <= 0
- *     rc = score_shards(&s, "shards", vocab, &score);      // the run's validation
+ *     rc = score_shards(&s, "shards", "", vocab, &score);      // the run's validation
  *
  * A text is computed by itself, by the full forward; shards as gpt-train validates: chunks of the
  * recipe's data.val_chunk tokens, the first data.val_tokens. m was made for the longest of them.
@@ -36,7 +36,9 @@ struct scorer {
 int scorer_init(struct scorer *s, struct model *m, int tokens) MUST_CHECK;
 void scorer_release(struct scorer *s);
 int score_text(struct scorer *s, const struct prompt *p, struct score *out) MUST_CHECK;
-int score_shards(struct scorer *s, const char *data, const struct vocab *v,
+/* Of data that hold validation alone, or of those of the run, whose training data have the id `run` (""
+ * where it is not known): then the files that it validates on. */
+int score_shards(struct scorer *s, const char *data, const char *run, const struct vocab *v,
                  struct score *out) MUST_CHECK;
 
 #endif

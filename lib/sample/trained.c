@@ -16,13 +16,13 @@ static const char *state_of(const struct trained *t, const char *key)
     const struct ckpt *c = tensors_ckpt(t->x.tensors);
     char name[64];
     snprintf(name, sizeof name, "gpt.state.%s", key);
-    return c ? ckpt_state(c, key) : st_meta(tensors_header(t->x.tensors), name);
+    return c ? ckpt_state(c, key) : tensors_note(t->x.tensors, name);
 }
 
 static int find_step(struct trained *t)
 {
     const struct ckpt *c = tensors_ckpt(t->x.tensors);
-    const char *step = c ? NULL : st_meta(tensors_header(t->x.tensors), "gpt.step");
+    const char *step = c ? NULL : tensors_note(t->x.tensors, "gpt.step");
     int total = schedule_total(t->recipe);
     t->step = c ? ckpt_info(c)->step : total;
     int rc = step ? num_i64(step, "gpt.step", 0, INT64_MAX, &t->step) : 0;
@@ -59,6 +59,8 @@ int trained_open(struct trained *t, const char *path, const char *recipe)
     t->recipe = t->x.recipe;
     if (!rc)
         rc = find_step(t);
+    if (!rc && state_of(t, "loader.id"))
+        snprintf(t->data, sizeof t->data, "%s", state_of(t, "loader.id"));
     if (!rc && state_of(t, "tokenizer"))
         snprintf(t->tokenizer, sizeof t->tokenizer, "%s", state_of(t, "tokenizer"));
     if (rc)
@@ -203,7 +205,7 @@ int trained_load(struct trained *t, struct banks *b)
     for (int i = 0; i < n && !rc; i++)
         if (!strcmp(e[i].kind, "weight")) {
             const struct param *p = &b->p[recipe_param(t->recipe, e[i].param)];
-            struct whole w = whole_of(e, n, i);
+            struct whole w = whole_of(&e[i]);
             bool kept = p->spec->stored == DT_NONE;
             if (!kept) /* the values of f16 and of e4m3 with scales */
                 e[i].dtype = DT_F32, e[i].scale = 0;

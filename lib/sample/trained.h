@@ -24,6 +24,7 @@ struct trained {
     struct recipe *recipe;
     int64_t step;
     char tokenizer[80]; /* as corpus.h has it; "" where the checkpoint does not say */
+    char data[33]; /* the id of the run's training data; "" the same */
 };
 
 /* path "-": what gpt-ckpt pack wrote, on standard input.

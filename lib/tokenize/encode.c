@@ -45,14 +45,6 @@ void encoder_free(struct encoder *e)
     free(e);
 }
 
-enum split document_split(const struct encode_config *c, uint64_t hash)
-{
-    if (c->val_below)
-        return hash < c->val_below ? SPLIT_VAL : SPLIT_TRAIN;
-    /* 2^64 as a double is exact; fraction 1 takes all. */
-    return (double)hash < c->val_fraction * 18446744073709551616.0 ? SPLIT_VAL : SPLIT_TRAIN;
-}
-
 /* A document for messages: "x.jsonl: line 7", or "x.txt" with line 0. */
 struct place {
     const struct unit *u;
@@ -130,16 +122,14 @@ static int put_tokens(struct encoder *e, struct unit *u, struct unit_doc *d, con
     return 0;
 }
 
-/* Appends one document's part to the unit. d has number, begins, ends, hash. */
+/* Appends one document's part to the unit. d has begins, ends and hash. */
 static int put_document(struct encoder *e, struct unit *u, const struct place *at,
                         struct unit_doc d, const char *text, size_t n)
 {
     int rc;
 
     d.bytes = n;
-    d.skipped = d.number < e->c->wanted_from[document_split(e->c, d.hash)];
-    if (!d.skipped && ((rc = handle_invalid(e, at, &text, &n, &d.invalid)) ||
-                       (rc = put_tokens(e, u, &d, text, n))))
+    if ((rc = handle_invalid(e, at, &text, &n, &d.invalid)) || (rc = put_tokens(e, u, &d, text, n)))
         return rc;
     return unit_add_document(u, &d);
 }
@@ -165,7 +155,7 @@ static int line_text(struct encoder *e, struct unit *u, const char *line, size_t
 static int encode_lines(struct encoder *e, struct unit *u)
 {
     struct place at = { u, u->line };
-    struct unit_doc d = { .number = u->document, .begins = true, .ends = true };
+    struct unit_doc d = { .begins = true, .ends = true };
     const char *end = u->raw + u->n;
 
     for (const char *p = u->raw, *eol; p < end; p = eol + 1, at.line++) {
@@ -177,12 +167,16 @@ static int encode_lines(struct encoder *e, struct unit *u)
             eol = end;
         if (is_blank_line(p, eol))
             continue;
-        if (line_text(e, u, p, (size_t)(eol - p), &text, &n))
-            return at_place(&at);
+        if (line_text(e, u, p, (size_t)(eol - p), &text, &n)) {
+            rc = at_place(&at);
+            if (rc != GPT_INPUT || !e->c->skip_bad)
+                return rc;
+            unit_skip_line(u);
+            continue;
+        }
         d.hash = document_hash(text, n);
         if ((rc = put_document(e, u, &at, d, text, n)))
             return rc;
-        d.number++;
     }
     return 0;
 }
@@ -190,9 +184,7 @@ static int encode_lines(struct encoder *e, struct unit *u)
 int encode_unit(struct encoder *e, struct unit *u)
 {
     struct place at = { u, u->line };
-    struct unit_doc d = {
-        .number = u->document, .begins = u->begins, .ends = u->ends, .hash = u->hash
-    };
+    struct unit_doc d = { .begins = u->begins, .ends = u->ends, .hash = u->hash };
 
     u->docs = 0;
     u->tokens = 0;

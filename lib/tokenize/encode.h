@@ -11,7 +11,6 @@
 #ifndef TOKENIZE_ENCODE_H
 #define TOKENIZE_ENCODE_H
 
-#include "data/manifest.h"
 #include "tokenize/source.h"
 #include "tokenize/vocab.h"
 
@@ -26,9 +25,7 @@ struct encode_config {
     const struct vocab *vocab;
     const char *field; /* of .jsonl; a string */
     enum invalid_policy invalid;
-    double val_fraction; /* documents with hash < fraction of 2^64 are validation */
-    uint64_t val_below; /* or with hash < this, if above 0 */
-    int64_t wanted_from[2]; /* by split: documents with a lower number are not encoded */
+    bool skip_bad; /* lines of .jsonl without a text are counted (unit_skip_line), not refused */
 };
 
 struct encoder;
@@ -37,7 +34,5 @@ int encoder_new(struct encoder **e, const struct encode_config *c) MUST_CHECK;
  * are runs must come one after the other to the same encoder. */
 int encode_unit(struct encoder *e, struct unit *u) MUST_CHECK;
 void encoder_free(struct encoder *e);
-
-enum split document_split(const struct encode_config *c, uint64_t hash);
 
 #endif

@@ -1,6 +1,10 @@
 /* json_line.c - see json_line.h. */
 #include "tokenize/json_line.h"
 
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
 bool json_line_begin(struct json_line *l)
 {
     struct json_string key;
@@ -35,6 +39,20 @@ bool json_line_end(struct json_line *l)
     return !l->j.bad;
 }
 
+/* ", found null": the word at j, if one is there. */
+static const char *word_at(const struct json *j, char *text, size_t size)
+{
+    size_t n = 0;
+    while (j->at + n < j->end && n < 24 &&
+           (isalnum((unsigned char)j->at[n]) || (j->at[n] && strchr("+-._", j->at[n]))))
+        n++;
+    bool no_json =
+        (n == 3 && !memcmp(j->at, "NaN", 3)) || (n >= 8 && !memcmp(j->at + n - 8, "Infinity", 8));
+    snprintf(text, size, n ? ", found %.*s%s" : "", (int)n, j->at,
+             no_json ? ", which is not JSON" : "");
+    return text;
+}
+
 int json_line_error(const struct json_line *l)
 {
     const struct json *j = &l->j;
@@ -42,11 +60,13 @@ int json_line_error(const struct json_line *l)
 
     if (l->wrong == LINE_WITHOUT)
         return err_set(GPT_INPUT, "expected a field '%s', found none", l->field);
+    char found[64];
     if (l->wrong == LINE_NOT_TEXT)
-        return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string", column,
-                       l->field);
+        return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string%s", column,
+                       l->field, word_at(j, found, sizeof found));
     if (l->wrong == LINE_TWICE)
         return err_set(GPT_INPUT, "column %lld: field '%s' comes twice", column, l->field);
     return err_set(GPT_INPUT, "column %lld: expected %s%s", column, j->bad,
-                   j->at == j->end ? ", found the end of the line" : "");
+                   j->at == j->end ? ", found the end of the line"
+                                   : word_at(j, found, sizeof found));
 }

@@ -37,7 +37,7 @@ struct pipeline;
 
 /* What the stages do; each returns a code, and the first failure in the order of
  * the units ends the run. What came before a unit that could not be read or
- * encoded is still cut and written, so that no whole shard is lost. */
+ * encoded is still cut and written: standard output has each shard that is whole. */
 struct stages {
     /* Fills the unit; u->end at the end. *encoded: nothing is left to encode. */
     int (*read)(void *ctx, struct unit *u, bool *encoded);

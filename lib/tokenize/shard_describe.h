@@ -2,7 +2,7 @@
  *
  *     struct manifest m;
  *     if ((rc = shard_describe(&m, "fineweb10B", arguments, false))) return rc;
- *     if ((rc = manifest_text(&m, false, &text))) ...
+ *     if ((rc = manifest_text(&m, &text))) ...
  *     manifest_release(&m);                        // also after a failure
  *
  * Every .bin and .bin.zst of the folder is read whole: header, size, range of its tokens, document

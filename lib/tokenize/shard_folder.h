@@ -1,44 +1,39 @@
-/* shard_folder.h - the folder that shards are written to, and what it says of itself while the
- * work goes on: MANIFEST.partial until the last shard is whole, then MANIFEST.
+/* shard_folder.h - the folder that shards are written to: all of them appear in it, or none.
  *
  *     struct shard_folder f;
- *     if ((rc = shard_folder_open(&f, config))) return rc;     // f.manifest: shards that are whole
- *     if ((rc = shard_folder_add(&f, &line))) return rc;       // after each shard
- *     if ((rc = shard_folder_finish(&f))) return rc;
- *     shard_folder_release(&f);
+ *     if ((rc = shard_folder_open(&f, config))) goto out;
+ *     ...                                                      // writes shards into f.dir
+ *     if ((rc = manifest_add(&f.manifest, &line))) goto out;   // after each
+ *     rc = shard_folder_finish(&f);
+ *     out: shard_folder_release(&f);
  *
- * It owns the manifest and the journal. One thread at a time.
+ * Until the job is done its files are in DIR/.shards.tmp, which a signal removes. finish moves them
+ * into DIR, MANIFEST last. What a killed job left is removed by the next one, which dir_lock tells
+ * from a job at work. One thread.
  */
 #ifndef TOKENIZE_SHARD_FOLDER_H
 #define TOKENIZE_SHARD_FOLDER_H
 
 #include <stdbool.h>
-#include <stdio.h>
+#include "base/file.h"
 #include "base/lock.h"
 #include "data/manifest.h"
 #include "tokenize/tokjob.h"
 
 struct shard_folder {
     const struct tokjob_config *c;
-    struct manifest manifest; /* of what is whole; for a repair, of all */
-    bool *damaged; /* repair: [manifest.n] whether to make it again; else NULL */
-    bool remaking; /* repair without a MANIFEST: makes all shards, compares, writes it */
-    FILE *journal; /* MANIFEST.partial; NULL if none is kept */
+    const char *dir; /* for shard_writer: .shards.tmp of the folder, "-", or NULL */
+    struct manifest manifest; /* of the shards that are whole */
     struct dir_lock lock; /* of the folder, from open to release */
-    int kept;
-    bool complete; /* resume: it was, nothing is left to do */
+    struct temporary_dir tmp;
+    bool cleared; /* .shards.tmp of a killed job was removed */
 };
 
-/* Makes the folder ready: new, continued, or to be repaired, which verifies it.
- * GPT_SYSTEM if it holds shards and is neither; GPT_INPUT if what is there was
- * made otherwise. */
+/* GPT_SYSTEM without --force if the folder holds a MANIFEST or shards of this name, or if another
+ * job writes into it. After a failure, too, shard_folder_release is needed. */
 int shard_folder_open(struct shard_folder *f, const struct tokjob_config *c) MUST_CHECK;
-/* The shard is whole: its line. */
-int shard_folder_add(struct shard_folder *f, const struct manifest_shard *s) MUST_CHECK;
-/* The MANIFEST. */
+/* Sums up and sorts the manifest; a folder gets its shards and the MANIFEST, and loses its old ones. */
 int shard_folder_finish(struct shard_folder *f) MUST_CHECK;
-void shard_folder_release(struct shard_folder *f);
-/* Index of the shard of that name in manifest; -1: none. */
-int shard_folder_find(const struct shard_folder *f, const char *name);
+void shard_folder_release(struct shard_folder *f); /* idempotent */
 
 #endif

@@ -1,12 +1,14 @@
 /* source.c - see source.h. */
 #include "tokenize/source.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+#include "base/file.h"
 #include "base/grow.h"
 #include "base/zio.h"
 #include "data/corpus.h"
@@ -23,7 +25,7 @@ struct source {
     struct zreader *z; /* of the present file, or NULL */
     const char *path;
     bool jsonl, at_end; /* of the present file */
-    int64_t line, document;
+    int64_t line;
     uint64_t done_bytes, total_bytes;
     char *carry; /* bytes read that come after the last unit */
     size_t carried, carry_room;
@@ -40,6 +42,7 @@ struct source {
     struct json_line json;
     char *raw; /* LONG_LINE */
     size_t raw_n;
+    FILE *text; /* skip_bad: its whole text; else NULL */
 };
 
 uint64_t document_hash(const char *text, size_t n)
@@ -101,6 +104,8 @@ void source_close(struct source *s)
     free(s->file);
     free(s->carry);
     free(s->raw);
+    if (s->text)
+        fclose(s->text);
     zreader_close(s->z);
     free(s);
 }
@@ -139,6 +144,18 @@ static int make_room(struct unit *u, size_t n)
     return grow_to(&u->raw, &u->room, n + PRETOKEN_PAD, 1);
 }
 
+/* Adds to a read error the line of .jsonl that it occurred in; the unit has the bytes before it. */
+static int at_line(const struct source *s, const struct unit *u, int rc)
+{
+    int64_t line = s->line;
+
+    if (!s->jsonl)
+        return rc;
+    for (size_t i = 0; !s->in_line && i < u->n; i++)
+        line += u->raw[i] == '\n';
+    return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)line);
+}
+
 /* --- a long line as text --- */
 
 /* json's refill: reads on, up to the line's end. */
@@ -163,24 +180,6 @@ static bool read_line(struct json *j)
     return true;
 }
 
-/* The unit holds the beginning of a line longer than LONG_LINE. */
-static int begin_line(struct source *s, struct unit *u)
-{
-    if (!s->raw && !(s->raw = malloc(LONG_LINE + JSON_PAD)))
-        return err_memory();
-    memcpy(s->raw, u->raw, u->n);
-    s->raw_n = u->n;
-    u->n = 0;
-    s->json = (struct json_line){
-        .j = { .at = s->raw, .end = s->raw + s->raw_n, .refill = read_line, .arg = s },
-        .begin = s->raw,
-        .field = s->c.field
-    };
-    s->in_line = true;
-    s->in_string = s->line_whole = false;
-    return 0;
-}
-
 static int bad_line(const struct source *s)
 {
     if (s->failed)
@@ -202,6 +201,93 @@ static int read_line_text(struct source *s, char *buf, size_t n, size_t *got)
     return j->bad || (s->text_end && !json_line_end(&s->json)) ? bad_line(s) : 0;
 }
 
+/* Writes the text of the line to s->text, through the unit's memory. */
+static int keep_text(struct source *s, struct unit *u)
+{
+    size_t got;
+    int rc, fd;
+
+    if ((rc = file_unnamed(temporary_dir(), &fd)))
+        return rc;
+    if (!(s->text = fdopen(fd, "w+"))) {
+        close(fd);
+        return err_memory();
+    }
+    for (s->text_end = false; !s->text_end && !rc;) {
+        rc = read_line_text(s, u->raw, UNIT_BYTES, &got);
+        if (!rc && fwrite(u->raw, 1, got, s->text) != got)
+            rc = err_sys("cannot write a temporary file in '%s'", temporary_dir());
+    }
+    if (!rc && fseeko(s->text, 0, SEEK_SET))
+        rc = err_sys("cannot write a temporary file in '%s'", temporary_dir());
+    return rc;
+}
+
+/* Reads the kept text, up to n bytes; less only at its end. */
+static int read_kept(struct source *s, char *buf, size_t n, size_t *got)
+{
+    *got = fread(buf, 1, n, s->text);
+    s->text_end = *got < n;
+    return ferror(s->text) ? err_sys("cannot read a temporary file in '%s'", temporary_dir()) : 0;
+}
+
+/* Keeps n bytes for the next unit. */
+static int carry(struct source *s, const char *bytes, size_t n)
+{
+    if (grow_to(&s->carry, &s->carry_room, n, 1))
+        return GPT_SYSTEM;
+    if (n)
+        memcpy(s->carry, bytes, n);
+    s->carried = n;
+    return 0;
+}
+
+/* Carries the bytes that were read after the line's end: they are of the next lines. */
+static int end_line(struct source *s)
+{
+    const char *next = s->json.j.end + (s->json.j.end < s->raw + s->raw_n);
+
+    s->in_line = false;
+    s->line++;
+    if (s->text)
+        fclose(s->text);
+    s->text = NULL;
+    return carry(s, next, (size_t)(s->raw + s->raw_n - next));
+}
+
+/* Passes over the rest of a line that has no text. */
+static int skip_line(struct source *s, struct unit *u)
+{
+    unit_skip_line(u);
+    while (!s->line_whole) {
+        s->json.j.at = s->json.j.end;
+        read_line(&s->json.j);
+    }
+    return s->failed ? s->failed : end_line(s);
+}
+
+/* Begins a line longer than LONG_LINE, of which the unit holds as much. */
+static int begin_line(struct source *s, struct unit *u)
+{
+    int rc = 0;
+
+    if (!s->raw && !(s->raw = malloc(LONG_LINE + JSON_PAD)))
+        return err_memory();
+    memcpy(s->raw, u->raw, u->n);
+    s->raw_n = u->n;
+    u->n = 0;
+    s->json = (struct json_line){
+        .j = { .at = s->raw, .end = s->raw + s->raw_n, .refill = read_line, .arg = s },
+        .begin = s->raw,
+        .field = s->c.field
+    };
+    s->in_line = true;
+    s->in_string = s->line_whole = false;
+    if (s->c.skip_bad && (rc = keep_text(s, u)) == GPT_INPUT && !s->failed)
+        rc = skip_line(s, u);
+    return rc && s->failed ? at_line(s, u, rc) : rc;
+}
+
 /* --- filling a unit --- */
 
 /* Appends bytes of lines, or of the document, to the unit. */
@@ -210,25 +296,14 @@ static int read_more(struct source *s, struct unit *u, size_t n)
     size_t got;
     int rc;
 
-    if (s->in_line)
+    if (s->text)
+        rc = read_kept(s, u->raw + u->n, n - u->n, &got);
+    else if (s->in_line)
         rc = read_line_text(s, u->raw + u->n, n - u->n, &got);
     else if (!(rc = zreader_read(s->z, u->raw + u->n, n - u->n, &got)) && got < n - u->n)
         s->at_end = s->text_end = true;
     u->n += got;
     return rc;
-}
-
-/* Adds to a read error the line or document that it occurred in; the unit has the bytes before
- * it. */
-static int at_document(const struct source *s, const struct unit *u, int rc)
-{
-    int64_t line = s->line;
-
-    for (size_t i = 0; !s->in_line && i < u->n; i++)
-        line += u->raw[i] == '\n';
-    if (s->jsonl)
-        return err_set(rc, "%s (in or after line %lld)", err_message(), (long long)line);
-    return err_set(rc, "%s (in document %lld)", err_message(), (long long)s->document + 1);
 }
 
 /* Fills the unit up to n bytes or to the end of the input, beginning with the carried bytes. */
@@ -248,18 +323,7 @@ static int fill(struct source *s, struct unit *u, size_t n)
     /* read_line_text may leave up to three bytes of room. */
     while (n - u->n >= 4 && !*end)
         if ((rc = read_more(s, u, n)))
-            return s->in_line && !s->failed ? rc : at_document(s, u, rc);
-    return 0;
-}
-
-/* Keeps n bytes for the next unit. */
-static int carry(struct source *s, const char *bytes, size_t n)
-{
-    if (grow_to(&s->carry, &s->carry_room, n, 1))
-        return GPT_SYSTEM;
-    if (n)
-        memcpy(s->carry, bytes, n);
-    s->carried = n;
+            return s->in_line && !s->failed ? rc : at_line(s, u, rc);
     return 0;
 }
 
@@ -277,10 +341,7 @@ static void count_lines(struct source *s, const struct unit *u)
     for (const char *p = u->raw, *end = p + u->n; p < end; s->line++) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
 
-        if (!eol)
-            eol = end;
-        s->document += !is_blank_line(p, eol);
-        p = eol + 1;
+        p = eol ? eol + 1 : end;
     }
 }
 
@@ -293,12 +354,11 @@ static void drop_byte_order_mark(struct unit *u)
     memmove(u->raw, u->raw + 3, u->n);
 }
 
-static int next_lines(struct source *s, struct unit *u, bool *is_long)
+static int next_lines(struct source *s, struct unit *u)
 {
     const char *eol;
     int rc;
 
-    *is_long = false;
     for (size_t n = UNIT_BYTES;; n *= 2) {
         if ((rc = fill(s, u, n)))
             return rc;
@@ -311,10 +371,8 @@ static int next_lines(struct source *s, struct unit *u, bool *is_long)
                 return rc;
             break;
         }
-        if (n == LONG_LINE) {
-            *is_long = true;
+        if (n == LONG_LINE)
             return begin_line(s, u);
-        }
     }
     u->line = s->line;
     count_lines(s, u);
@@ -324,18 +382,9 @@ static int next_lines(struct source *s, struct unit *u, bool *is_long)
 /* The document ends with this unit. */
 static int end_text(struct source *s, struct unit *u)
 {
-    const char *next;
-
     u->ends = true;
-    s->document++;
     s->in_text = false;
-    if (!s->in_line)
-        return 0;
-    /* The bytes read after the line's end belong to the next lines. */
-    s->in_line = false;
-    s->line++;
-    next = s->json.j.end + (s->json.j.end < s->raw + s->raw_n);
-    return carry(s, next, (size_t)(s->raw + s->raw_n - next));
+    return s->in_line ? end_line(s) : 0;
 }
 
 /* A part of a document: up to a boundary of pre-tokens, or, if there is none, bytes of one pre-
@@ -388,13 +437,12 @@ static int refuse_json_as_text(const struct source *s, const struct unit *u)
 
 static int next_unit(struct source *s, struct unit *u)
 {
-    bool is_long = false;
     int rc = 0;
 
     u->jsonl = s->jsonl && !s->in_text;
     if (u->jsonl)
-        rc = next_lines(s, u, &is_long);
-    if (is_long)
+        rc = next_lines(s, u);
+    if (s->in_line)
         u->jsonl = false;
     if (!rc && !u->jsonl)
         rc = next_text(s, u);
@@ -405,6 +453,7 @@ int source_next(struct source *s, struct unit *u)
 {
     int rc;
 
+    u->skipped = 0;
     do {
         u->n = 0;
         if (!s->z && s->next_file == s->files) {
@@ -416,7 +465,6 @@ int source_next(struct source *s, struct unit *u)
         u->end = false;
         u->run = false;
         u->path = s->path;
-        u->document = s->document;
         if ((rc = next_unit(s, u)))
             return rc;
         if (s->at_end && !s->carried && !s->in_text) {
@@ -424,8 +472,8 @@ int source_next(struct source *s, struct unit *u)
             zreader_close(s->z);
             s->z = NULL;
         }
-    } while (u->jsonl &&
-             !u->n); /* an empty text file is a document; an empty .jsonl file has none */
+        /* An empty text file is a document; an empty .jsonl file has none. */
+    } while (u->jsonl && !u->n && !u->skipped);
     /* Read by wide loads; the results do not depend on it. */
     memset(u->raw + u->n, 0, PRETOKEN_PAD);
     return 0;
@@ -437,6 +485,12 @@ int unit_add_document(struct unit *u, const struct unit_doc *d)
         return GPT_SYSTEM;
     u->doc[u->docs++] = *d;
     return 0;
+}
+
+void unit_skip_line(struct unit *u)
+{
+    if (!u->skipped++)
+        snprintf(u->first_skipped, sizeof u->first_skipped, "%s", err_message());
 }
 
 int unit_reserve_tokens(struct unit *u, size_t n)

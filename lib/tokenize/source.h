@@ -4,6 +4,8 @@
  * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
  * whole lines of .jsonl, or text of one document: a file, or a line longer than
  * 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart.
+ * With skip_bad a line that long is first read to its end, and its text kept in an
+ * unnamed file in TMPDIR.
  * A pre-token longer than a unit goes over several (run), which are to be encoded
  * in their order. Cuts depend on the text alone; memory does not depend on it.
  *
@@ -32,25 +34,25 @@ struct source_config {
     enum source_format
         format; /* AUTO: by the name; a pipe that begins with '{' needs it explicitly */
     const char *field; /* of .jsonl; "text" if NULL */
+    bool skip_bad; /* as encode_config has it; for lines longer than 2 MiB */
 };
 
 /* What one document has in a unit. */
 struct unit_doc {
-    int64_t number; /* in the order of input, from 0 */
     bool begins, ends; /* here */
     uint64_t hash; /* document_hash of it */
     size_t bytes; /* of its text in this unit */
     size_t token, tokens; /* where in unit.token its tokens are, and how many */
     int64_t invalid; /* bad UTF-8 sequences in these bytes */
-    bool skipped; /* not encoded, for it is not wanted */
 };
+
+#define SKIPPED_MESSAGE 1024 /* bytes of a skipped line's message: file, line and fault */
 
 struct unit {
     /* Set by source_next. */
     bool jsonl; /* whole lines; else text of one document */
     const char *path;
     int64_t line; /* of the file, from 1: the first; 0: it is a text file */
-    int64_t document; /* number of the first document with bytes here */
     int64_t offset; /* text: bytes of the document before this unit */
     bool begins, ends, more; /* text: document begins, ends here; more as pretoken_init has it */
     bool run, run_ends; /* text: all of it is of one pre-token, which ends here */
@@ -58,6 +60,9 @@ struct unit {
     char *raw; /* n bytes, and PRETOKEN_PAD more */
     size_t n, room;
     bool end; /* nothing more: the unit is empty */
+    /* Set by source_next and encode_unit: lines that were passed over; the first, and its fault. */
+    int64_t skipped;
+    char first_skipped[SKIPPED_MESSAGE];
     /* Set by encode_unit. */
     struct unit_doc *doc;
     int docs;
@@ -79,11 +84,13 @@ uint64_t source_total_bytes(const struct source *s);
 
 /* Appends a document. */
 int unit_add_document(struct unit *u, const struct unit_doc *d) MUST_CHECK;
+/* Counts a line that is passed over; the thread's message says why. */
+void unit_skip_line(struct unit *u);
 /* Makes room for n more tokens. */
 int unit_reserve_tokens(struct unit *u, size_t n) MUST_CHECK;
 void unit_release(struct unit *u);
 
-/* A line of .jsonl that holds no document. */
+/* True if a line of .jsonl holds no document. */
 static inline bool is_blank_line(const char *p, const char *eol)
 {
     while (p < eol && (*p == ' ' || *p == '\t' || *p == '\r'))

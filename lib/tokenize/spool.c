@@ -44,7 +44,6 @@ struct spool {
     unsigned char *bytes; /* the present bucket, or NULL: it is read from the file piece by piece */
     uint64_t at; /* of the next record, if it continues a document */
     bool inside;
-    int64_t document;
 };
 
 int spool_new(struct spool **out, const char *dir, bool sorted, size_t memory)
@@ -239,7 +238,6 @@ int spool_rewind(struct spool *s)
         s->bucket[i].buffer = NULL;
     }
     s->present = 0;
-    s->document = 0;
     s->inside = false;
     return enter_bucket(s);
 }
@@ -266,10 +264,9 @@ static int find_next(struct spool *s, bool *more)
     }
 }
 
-static int add_part(struct spool *s, struct unit *u, const struct record *r)
+static int add_part(struct unit *u, const struct record *r)
 {
-    struct unit_doc d = { .number = s->document,
-                          .begins = r->flags & 1,
+    struct unit_doc d = { .begins = r->flags & 1,
                           .ends = (r->flags & 2) != 0,
                           .hash = r->hash,
                           .bytes = (size_t)r->bytes,
@@ -291,19 +288,17 @@ int spool_next(struct spool *s, struct unit *u)
 
     u->docs = 0;
     u->tokens = 0;
-    u->document = s->document;
     while (u->tokens < UNIT_TOKENS) {
         if ((rc = find_next(s, &more)))
             return rc;
         if (!more)
             break;
-        if ((rc = get(s, s->at, &r, sizeof r)) || (rc = add_part(s, u, &r)) ||
+        if ((rc = get(s, s->at, &r, sizeof r)) || (rc = add_part(u, &r)) ||
             (rc = get(s, s->at + sizeof r, u->token + u->tokens, 2 * (size_t)r.tokens)))
             return rc;
         u->tokens += r.tokens;
         s->at += sizeof r + 2 * (uint64_t)r.tokens;
         s->inside = !(r.flags & 2);
-        s->document += !s->inside;
     }
     u->end = !more && !u->docs;
     return 0;

@@ -29,8 +29,7 @@ int spool_new(struct spool **s, const char *dir, bool sorted, size_t memory) MUS
 int spool_put(struct spool *s, uint64_t key, const struct unit_doc *d,
               const uint16_t *tokens) MUST_CHECK;
 int spool_rewind(struct spool *s) MUST_CHECK;
-/* Fills doc and token of the unit; documents are numbered in the order in which they are
- * returned. */
+/* Fills doc and token of the unit. */
 int spool_next(struct spool *s, struct unit *u) MUST_CHECK;
 void spool_free(struct spool *s);
 

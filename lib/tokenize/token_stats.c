@@ -115,7 +115,7 @@ static int read_stream(struct token_stats *s, const char *data, const struct voc
     int64_t open = 0;
     int rc;
 
-    if ((rc = shard_stream_open(&t, data, -1)))
+    if ((rc = shard_stream_open(&t, data)))
         return rc;
     while (!(rc = shard_stream_next(t, &shard, &want)) && !(rc = read_shard(s, shard, v, &open)))
         ;
@@ -128,25 +128,23 @@ int token_stats_read(struct token_stats *s, const char *data, const struct vocab
 {
     struct shard_want want = { .vocab = v->size, .bos = v->bos };
     struct shard *shard;
-    int rc = 0, shards = 0;
+    struct corpus c;
+    int64_t open = 0;
+    int rc;
 
     if (!strcmp(data, "-"))
         return read_stream(s, data, v);
-    for (int split = 0; split < 2 && !rc; split++) {
-        struct corpus c;
-        int64_t open = 0;
-
-        if ((rc = corpus_open(&c, data, (enum split)split))) {
-            rc = c.none ? 0 : rc;
-            continue;
+    if ((rc = corpus_open(&c, data, SPLIT_ALL, NULL)))
+        return rc;
+    for (int i = 0; i < c.n && !rc; i++) {
+        if (i && c.shard[i].val != c.shard[i - 1].val) { /* no document is of both splits */
+            token_stats_document(s, open);
+            open = 0;
         }
-        for (int i = 0; i < c.n && !rc; i++, shards++)
-            if (!(rc = shard_open(&shard, c.shard[i].path, &want)))
-                rc = read_shard(s, shard, v, &open);
-        token_stats_document(s, open);
-        corpus_release(&c);
+        if (!(rc = shard_open(&shard, c.shard[i].path, &want)))
+            rc = read_shard(s, shard, v, &open);
     }
-    if (!rc && !shards)
-        rc = err_prefix("--stats");
+    token_stats_document(s, open);
+    corpus_release(&c);
     return rc;
 }

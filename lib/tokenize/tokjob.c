@@ -1,12 +1,10 @@
-/* tokjob.c - see tokjob.h: where the shards begin, what each stage of the pipeline does, and the
- * one or two passes. */
+/* tokjob.c - see tokjob.h: how tokens are cut into shards, what each stage of the pipeline does, and
+ * the one or two passes. */
 #include "tokenize/tokjob.h"
 
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/file.h"
 #include "base/progress.h"
 #include "base/rng.h"
@@ -22,8 +20,6 @@ struct cutter {
     enum split split;
     int64_t shard_tokens;
     int index; /* of the next or present shard */
-    int stop; /* shards from this index on are not wanted */
-    struct position skip; /* tokens before this are in shards of an earlier run */
     struct out_frame *frame; /* being filled; NULL: a new one is needed */
     bool open; /* a shard has been begun */
     struct manifest_shard line; /* of that shard */
@@ -35,27 +31,9 @@ struct part {
     size_t n;
     struct position at; /* document, and tokens of it before these */
     bool ends; /* the document ends with them */
-    bool counted; /* its invalid sequences are */
-    int64_t invalid;
+    int64_t invalid; /* sequences that are not UTF-8, for the shard of the first token */
     uint64_t input; /* of all documents up to this one: input_hash */
 };
-
-/* Drops tokens that are in shards of an earlier run. */
-static void skip_known(const struct cutter *k, struct part *p)
-{
-    int64_t known = p->at.document < k->skip.document   ? (int64_t)p->n
-                    : p->at.document > k->skip.document ? 0
-                                                        : k->skip.token - p->at.token;
-
-    if (known <= 0)
-        return;
-    if (known > (int64_t)p->n)
-        known = (int64_t)p->n;
-    p->token += known;
-    p->n -= (size_t)known;
-    p->at.token += known;
-    p->counted = true; /* with its first token, in that shard */
-}
 
 static void begin_shard(struct cutter *k, const struct part *p)
 {
@@ -66,19 +44,14 @@ static void begin_shard(struct cutter *k, const struct part *p)
     k->frame->first = true;
 }
 
-/* Appends what fits into the frame. *full: it is complete (cutter_take). */
-static void cutter_put(struct cutter *k, struct part *p, bool *full)
+/* Appends what fits into the frame. True if the frame is complete (cutter_take). */
+static bool cutter_put(struct cutter *k, struct part *p)
 {
     struct out_frame *f = k->frame;
-    size_t room, n;
+    size_t room = FRAME_TOKENS - f->n / 2, n;
 
-    *full = false;
-    skip_known(k, p);
-    if (!p->n)
-        return;
     if (!k->open)
         begin_shard(k, p);
-    room = FRAME_TOKENS - f->n / 2;
     if ((int64_t)room > k->shard_tokens - k->line.tokens)
         room = (size_t)(k->shard_tokens - k->line.tokens);
     n = p->n < room ? p->n : room;
@@ -86,9 +59,8 @@ static void cutter_put(struct cutter *k, struct part *p, bool *full)
     f->n += 2 * n;
     k->line.tokens += (int64_t)n;
     k->line.documents += p->at.token == 0;
-    if (!p->counted)
-        k->line.invalid += p->invalid;
-    p->counted = true;
+    k->line.invalid += p->invalid;
+    p->invalid = 0;
     p->token += n;
     p->n -= n;
     p->at.token += (int64_t)n;
@@ -97,7 +69,7 @@ static void cutter_put(struct cutter *k, struct part *p, bool *full)
         k->line.to = (struct position){ p->at.document + 1, 0 };
     k->line.input = p->input;
     f->last = k->line.tokens == k->shard_tokens;
-    *full = f->last || n == room;
+    return f->last || n == room;
 }
 
 /* Takes the frame out; the last frame of a shard carries its line. To end a shard early, set
@@ -121,7 +93,7 @@ static struct out_frame *cutter_take(struct cutter *k)
 
 struct job {
     const struct tokjob_config *c;
-    struct encode_config encode; /* c's, and what is found out on the way */
+    struct tokjob_result *result;
     struct source *source;
     struct spool *spool; /* between two passes; NULL: there is one */
     struct pipeline *pipeline;
@@ -129,22 +101,21 @@ struct job {
     struct shard_writer writer[2];
     struct cutter cutter[2];
     int64_t val_left; /* val_first: tokens still to go to validation */
+    struct val_pick pick;
+    uint64_t val_below; /* documents with a lower hash are validation; 0: by val_fraction */
     int threads, units;
     struct encoder *encoder[MAX_THREADS], *run_encoder; /* the last for units that are runs */
     ZSTD_CCtx *z[MAX_THREADS];
-    struct val_pick pick;
-    /* The cutting stage: document of the unit, and what is left of it. */
-    int cut_doc;
+    /* The cutting stage: the document, and what is left of its part in the unit. */
+    int64_t document; /* its number, in the order of this pass */
+    int64_t document_tokens; /* so far */
+    uint64_t input; /* input_hash so far */
+    int cut_doc; /* of the unit */
     bool cut_begun;
     struct part cut_part;
-    int64_t document_tokens; /* of the present document so far */
-    uint64_t input; /* input_hash so far */
-    int agreed; /* of the shards kept, with the input so far */
-    atomic_bool enough; /* all shards that are wanted are cut */
-    struct tokjob_result *result; /* its counters are the cutting stage's */
     double start, pass_start;
     atomic_ullong read_bytes; /* for progress */
-    atomic_llong seen_text, seen_tokens, put_tokens;
+    atomic_llong text_bytes, tokens, put_tokens;
 };
 
 /* --- memory --- */
@@ -191,94 +162,34 @@ static int allocate(struct job *j)
     int rc;
 
     if ((rc = pipeline_new(&j->pipeline, j->threads, j->units, j->c->level > 0)) ||
-        (rc = encoder_new(&j->run_encoder, &j->encode)))
+        (rc = encoder_new(&j->run_encoder, &j->c->encode)))
         return rc;
     for (int i = 0; i < j->threads; i++)
-        if ((rc = encoder_new(&j->encoder[i], &j->encode)))
+        if ((rc = encoder_new(&j->encoder[i], &j->c->encode)))
             return rc;
         else if (j->c->level && !(j->z[i] = ZSTD_createCCtx()))
             return err_memory();
     return 0;
 }
 
-/* --- where shards go on --- */
-
-/* Repair: each split begins with its first damaged shard and stops after its last. With
- * val_first the two splits are one stream, so that validation is cut to its end if training
- * follows. */
-static void place_for_repair(struct job *j)
-{
-    const struct manifest *m = &j->folder.manifest;
-    int first[2] = { -1, -1 }, last[2] = { -1, -1 }, before[2] = { 0, 0 };
-
-    for (int i = 0; i < m->n; i++) {
-        int s = m->shard[i].split;
-
-        if (j->folder.damaged[i]) {
-            first[s] = first[s] < 0 ? i : first[s];
-            last[s] = i;
-        }
-        before[s] += first[s] < 0;
-        if (first[s] < 0 && s == SPLIT_VAL)
-            j->val_left -= m->shard[i].tokens;
-    }
-    for (int s = 0; s < 2; s++) {
-        struct cutter *k = &j->cutter[s];
-
-        k->stop = 0;
-        if (first[s] < 0) {
-            k->skip.document = INT64_MAX;
-            continue;
-        }
-        k->stop = k->index + before[s] + last[s] - first[s] + 1;
-        k->index += before[s];
-        k->skip = m->shard[first[s]].from;
-    }
-    if (j->c->val_first_tokens && first[SPLIT_VAL] >= 0 && first[SPLIT_TRAIN] >= 0)
-        j->cutter[SPLIT_VAL].stop = INT_MAX;
-}
-
-/* Without a repair each split continues after its last complete shard. */
-static void place_behind(struct job *j)
-{
-    const struct manifest *m = &j->folder.manifest;
-    struct position last = { 0, 0 };
-
-    for (int i = 0; i < m->n; i++) {
-        const struct manifest_shard *s = &m->shard[i];
-
-        j->cutter[s->split].index++;
-        j->cutter[s->split].skip = last = s->to;
-        if (s->split == SPLIT_VAL)
-            j->val_left -= s->tokens;
-    }
-    if (j->c->val_first_tokens) /* one stream: both continue where the last shard ended */
-        j->cutter[SPLIT_VAL].skip = j->cutter[SPLIT_TRAIN].skip = last;
-}
-
-static void place_cutters(struct job *j)
+static void make_cutters(struct job *j)
 {
     const struct tokjob_config *c = j->c;
 
-    j->val_left = c->val_first_tokens;
     for (int s = 0; s < 2; s++) {
         /* As in the records, validation is shard 0 and training begins with 1. */
         j->cutter[s] = (struct cutter){ .split = (enum split)s,
                                         .shard_tokens = c->shard_tokens,
-                                        .index = s == SPLIT_TRAIN,
-                                        .stop = INT_MAX };
-        j->writer[s] = (struct shard_writer){ .dir = c->out,
+                                        .index = s == SPLIT_TRAIN };
+        j->writer[s] = (struct shard_writer){ .dir = j->folder.dir,
                                               .prefix = c->prefix,
                                               .level = c->level,
                                               .shard_tokens = c->shard_tokens,
                                               .with_index = c->with_index,
                                               .bos = c->encode.vocab->bos };
     }
-    if (j->folder.damaged)
-        place_for_repair(j);
-    else
-        place_behind(j);
-    if (j->val_left < j->cutter[SPLIT_VAL].shard_tokens && c->val_first_tokens)
+    j->val_left = c->val_first_tokens;
+    if (j->val_left && j->val_left < c->shard_tokens)
         j->cutter[SPLIT_VAL].shard_tokens = j->val_left;
 }
 
@@ -289,10 +200,6 @@ static int read_source(void *ctx, struct unit *u, bool *encoded)
     struct job *j = ctx;
     int rc;
 
-    if (atomic_load(&j->enough)) {
-        u->end = true;
-        return 0;
-    }
     if ((rc = source_next(j->source, u)))
         return rc;
     atomic_store(&j->read_bytes, source_read_bytes(j->source));
@@ -306,10 +213,6 @@ static int read_spool(void *ctx, struct unit *u, bool *encoded)
     struct job *j = ctx;
 
     *encoded = true;
-    if (atomic_load(&j->enough)) {
-        u->end = true;
-        return 0;
-    }
     return spool_next(j->spool, u);
 }
 
@@ -320,17 +223,14 @@ static int encode(void *ctx, int worker, struct unit *u)
     return encode_unit(j->encoder[worker], u);
 }
 
-/* --- counting --- */
+/* --- counting, once for each part of a document and each unit --- */
 
-/* Of a document's part that was encoded. */
 static int count_part(struct job *j, const struct unit *u, const struct unit_doc *d)
 {
     struct token_stats *s = j->c->stats;
 
-    j->result->text_bytes += (int64_t)d->bytes;
-    j->result->encoded_tokens += (int64_t)d->tokens;
-    atomic_store(&j->seen_text, j->result->text_bytes);
-    atomic_store(&j->seen_tokens, j->result->encoded_tokens);
+    atomic_fetch_add(&j->text_bytes, (long long)d->bytes);
+    atomic_fetch_add(&j->tokens, (long long)d->tokens);
     j->document_tokens = (d->begins ? 0 : j->document_tokens) + (int64_t)d->tokens;
     if (s) {
         s->text_bytes += (int64_t)d->bytes;
@@ -339,6 +239,15 @@ static int count_part(struct job *j, const struct unit *u, const struct unit_doc
             token_stats_document(s, j->document_tokens);
     }
     return j->pick.want && d->ends ? val_pick_add(&j->pick, d->hash, j->document_tokens) : 0;
+}
+
+static void count_skipped(struct job *j, const struct unit *u)
+{
+    struct tokjob_result *r = j->result;
+
+    if (u->skipped && !r->skipped)
+        memcpy(r->first_skipped, u->first_skipped, sizeof r->first_skipped);
+    r->skipped += u->skipped;
 }
 
 /* --- cutting units --- */
@@ -353,41 +262,54 @@ static void hand_on(struct job *j, struct cutter *k)
             k->shard_tokens = j->val_left;
     }
     pipeline_put(j->pipeline, f);
-    if (j->cutter[0].index >= j->cutter[0].stop && j->cutter[1].index >= j->cutter[1].stop)
-        atomic_store(&j->enough, true);
 }
 
-static struct cutter *choose(struct job *j, const struct unit_doc *d)
+static struct cutter *choose(struct job *j, uint64_t hash)
 {
+    bool val;
+
     if (j->c->val_first_tokens)
-        return &j->cutter[j->val_left ? SPLIT_VAL : SPLIT_TRAIN];
-    return &j->cutter[document_split(&j->encode, d->hash)];
+        val = j->val_left > 0;
+    else if (j->val_below)
+        val = hash < j->val_below;
+    else /* 2^64 as a double is exact; fraction 1 takes all. */
+        val = (double)hash < j->c->val_fraction * 18446744073709551616.0;
+    return &j->cutter[val ? SPLIT_VAL : SPLIT_TRAIN];
+}
+
+static int begin_part(struct job *j, const struct unit *u, const struct unit_doc *d)
+{
+    if (d->begins) {
+        j->document++;
+        j->input = input_hash(j->input, d->hash);
+    }
+    j->cut_part = (struct part){ .token = u->token + d->token,
+                                 .n = d->tokens,
+                                 .ends = d->ends,
+                                 .invalid = d->invalid,
+                                 .input = j->input,
+                                 .at = { j->document, d->begins ? 0 : j->cut_part.at.token } };
+    if (!j->spool)
+        return count_part(j, u, d);
+    atomic_fetch_add(&j->put_tokens, (long long)d->tokens);
+    return 0;
 }
 
 /* Appends the present part to frames; false if no frame is free. */
-static bool cut_part(struct job *j, const struct unit_doc *d)
+static bool cut_part(struct job *j, uint64_t hash)
 {
-    struct part *p = &j->cut_part;
+    while (j->cut_part.n) {
+        struct cutter *k = choose(j, hash);
 
-    while (p->n) {
-        struct cutter *k = choose(j, d);
-        bool full;
-
-        if (k->index >= k->stop) {
-            p->at.token += (int64_t)p->n;
-            p->n = 0;
-            break;
-        }
         if (!k->frame && !(k->frame = pipeline_spare(j->pipeline)))
             return false;
-        cutter_put(k, p, &full);
-        if (full)
+        if (cutter_put(k, &j->cut_part))
             hand_on(j, k);
     }
     return true;
 }
 
-/* At the end of the input: ends the shards that are open. */
+/* Ends the shards that are open, at the end of the input; false if no frame is free. */
 static bool end_shards(struct job *j)
 {
     for (int s = 0; s < 2; s++) {
@@ -403,32 +325,10 @@ static bool end_shards(struct job *j)
     return true;
 }
 
-/* At the start of a document: checks that shards of an earlier run which end in it were made of
- * this input. (No shard is added before all of those have been checked.) */
-static int follow_input(struct job *j, const struct unit_doc *d)
-{
-    const struct shard_folder *f = &j->folder;
-
-    j->input = input_hash(j->input, d->hash);
-    for (; j->agreed < f->kept; j->agreed++) {
-        const struct manifest_shard *s = &f->manifest.shard[j->agreed];
-
-        if (s->to.document - !s->to.token != d->number)
-            break;
-        if (s->input != j->input)
-            return err_set(GPT_INPUT,
-                           "%s: made of another input: of this the first %lld documents "
-                           "have the hash %016llx, expected %016llx",
-                           s->name, (long long)d->number + 1, (unsigned long long)j->input,
-                           (unsigned long long)s->input);
-    }
-    return 0;
-}
-
 /* Cuts the rest of a unit into frames; *done is false if no frame was free before its end. */
-static int cut_unit(struct job *j, const struct unit *u, bool counts, bool *done)
+static int cut_to_shards(void *ctx, const struct unit *u, bool *done)
 {
-    struct part *p = &j->cut_part;
+    struct job *j = ctx;
     int rc;
 
     *done = false;
@@ -439,42 +339,22 @@ static int cut_unit(struct job *j, const struct unit *u, bool counts, bool *done
     for (; j->cut_doc < u->docs; j->cut_doc++) {
         const struct unit_doc *d = &u->doc[j->cut_doc];
 
-        if (!j->cut_begun) {
-            if (d->begins && (rc = follow_input(j, d)))
-                return rc;
-            *p = (struct part){ .token = u->token + d->token,
-                                .n = d->tokens,
-                                .ends = d->ends,
-                                .invalid = d->invalid,
-                                .input = j->input,
-                                .at = { d->number, d->begins ? 0 : p->at.token } };
-            j->cut_begun = true;
-            if (counts && !d->skipped && (rc = count_part(j, u, d)))
-                return rc;
-            if (!counts)
-                atomic_fetch_add(&j->put_tokens, (long long)d->tokens);
-        }
-        if (!cut_part(j, d))
+        if (!j->cut_begun && (rc = begin_part(j, u, d)))
+            return rc;
+        j->cut_begun = true;
+        if (!cut_part(j, d->hash))
             return 0;
         j->cut_begun = false;
     }
+    if (!j->spool)
+        count_skipped(j, u);
     j->cut_doc = 0;
     *done = true;
     return 0;
 }
 
-static int cut_counting(void *ctx, const struct unit *u, bool *done)
-{
-    return cut_unit(ctx, u, true, done);
-}
-
-static int cut_counted(void *ctx, const struct unit *u, bool *done)
-{
-    return cut_unit(ctx, u, false, done);
-}
-
-/* The first of two passes: documents to the spool, under a key that is random
- * but for the seed, or in their order. */
+/* The first of two passes: puts documents into the spool, under a key that is random but for the
+ * seed, or in their order. */
 static int cut_to_spool(void *ctx, const struct unit *u, bool *done)
 {
     struct job *j = ctx;
@@ -486,11 +366,14 @@ static int cut_to_spool(void *ctx, const struct unit *u, bool *done)
         const struct unit_doc *d = &u->doc[i];
         uint32_t x[4] = { 0 };
 
+        j->document += d->begins;
         if (j->c->shuffle)
-            rng_block(&r, (uint64_t)d->number, x);
+            rng_block(&r, (uint64_t)j->document, x);
         if (!(rc = count_part(j, u, d)))
             rc = spool_put(j->spool, (uint64_t)x[0] << 32 | x[1], d, u->token + d->token);
     }
+    if (u)
+        count_skipped(j, u);
     return rc;
 }
 
@@ -503,78 +386,32 @@ static int pack(void *ctx, int worker, struct out_frame *f)
     return f->n ? shard_pack(j->z[worker], j->c->level, f->plain, f->n, f->raw, &f->raw_n) : 0;
 }
 
-/* For a repair by a MANIFEST: whether the frame's shard is to be made again, and the hash that
- * it must have. */
-static void look_up_damaged(struct job *j, const struct out_frame *f, bool *wanted, char hash[33])
+static int begin_file(struct job *j, const struct out_frame *f)
 {
-    char name[256];
-    int i;
-
-    *wanted = true;
-    hash[0] = 0;
-    if (!j->folder.damaged)
-        return;
-    shard_name(name, sizeof name, j->c->prefix, f->split, f->index, j->c->level);
-    i = shard_folder_find(&j->folder, name);
-    *wanted = i >= 0 && j->folder.damaged[i];
-    if (*wanted)
-        memcpy(hash, j->folder.manifest.shard[i].hash, 33);
-}
-
-/* For a repair without one: a shard that exists must be equal to the one made. */
-static int finish_as_found(struct job *j, struct shard_writer *w, struct manifest_shard *line)
-{
-    char *path = path_join(w->dir, w->name);
-    bool found = path && !access(path, F_OK);
-    int rc = path ? 0 : err_memory();
-
-    if (found && (rc = shard_hash(path, line->hash)) == GPT_INPUT)
-        rc = err_set(rc, "%s; once it is removed, --repair makes it again", err_message());
-    if (!rc && (rc = shard_writer_finish(w, line->tokens, line)) == GPT_INPUT && found)
-        rc = err_set(rc,
-                     "%s: expected what this input and these options make, found other "
-                     "tokens; if it is damaged and not of another job, remove it, and --repair "
-                     "makes it again",
-                     path);
-    j->result->repaired += !rc && !found;
-    free(path);
-    return rc;
+    if (!strcmp(j->c->out, "-") && j->c->shard_tokens == INT32_MAX && j->folder.manifest.n)
+        return err_set(GPT_INPUT,
+                       "expected at most %lld tokens for one shard on standard output, "
+                       "found more: --shard-tokens N writes several",
+                       (long long)j->c->shard_tokens);
+    return shard_writer_open(&j->writer[f->split], f->split, f->index);
 }
 
 static int write_frame(void *ctx, struct out_frame *f)
 {
     struct job *j = ctx;
     struct shard_writer *w = &j->writer[f->split];
-    bool wanted;
-    int rc;
+    int rc = 0;
 
-    if (!j->c->out) {
-        f->line.name = (char *)"";
-        return f->last ? shard_folder_add(&j->folder, &f->line) : 0;
+    f->line.name = (char *)"";
+    if (j->c->out) {
+        if (f->first && (rc = begin_file(j, f)))
+            return rc;
+        if (f->n && (rc = shard_writer_put(w, f->plain, f->n, f->raw, f->raw_n)))
+            return rc;
+        if (f->last)
+            rc = shard_writer_finish(w, f->line.tokens, &f->line);
     }
-    look_up_damaged(j, f, &wanted, f->line.hash);
-    if (!wanted)
-        return 0;
-    if (f->first && !strcmp(j->c->out, "-") && j->c->shard_tokens == INT32_MAX &&
-        j->folder.manifest.n)
-        return err_set(GPT_INPUT,
-                       "expected at most %lld tokens for one shard on standard output, "
-                       "found more: --shard-tokens N writes several",
-                       (long long)j->c->shard_tokens);
-    if (f->first && (rc = shard_writer_open(w, f->split, f->index)))
-        return rc;
-    if (f->n && (rc = shard_writer_put(w, f->plain, f->n, f->raw, f->raw_n)))
-        return rc;
-    if (!f->last)
-        return 0;
-    if ((rc = j->folder.remaking ? finish_as_found(j, w, &f->line)
-                                 : shard_writer_finish(w, f->line.tokens, &f->line)))
-        return rc;
-    if (j->folder.damaged) {
-        j->result->repaired++;
-        return 0;
-    }
-    return shard_folder_add(&j->folder, &f->line);
+    return !rc && f->last ? manifest_add(&j->folder.manifest, &f->line) : rc;
 }
 
 static void report(void *ctx)
@@ -584,8 +421,8 @@ static void report(void *ctx)
     struct tokjob_progress p = {
         .read_bytes = atomic_load(&j->read_bytes),
         .total_bytes = source_total_bytes(j->source),
-        .text_bytes = atomic_load(&j->seen_text),
-        .tokens = atomic_load(&j->seen_tokens),
+        .text_bytes = atomic_load(&j->text_bytes),
+        .tokens = atomic_load(&j->tokens),
         .put_tokens = atomic_load(&j->put_tokens),
         .seconds = now - j->start,
         .pass_seconds = now - j->pass_start,
@@ -595,37 +432,16 @@ static void report(void *ctx)
         j->c->progress(j->c->ctx, &p);
 }
 
-static const struct stages stages_direct = { read_source, encode,      cut_counting,
-                                             pack,        write_frame, report };
-static const struct stages stages_to_spool = { read_source, encode,      cut_to_spool,
-                                               pack,        write_frame, report };
-static const struct stages stages_from_spool = { read_spool, encode,      cut_counted,
-                                                 pack,       write_frame, report };
-
 /* --- passes --- */
 
-static int run_pass(struct job *j, const struct stages *s)
+static int run_pass(struct job *j, int (*read)(void *, struct unit *, bool *),
+                    int (*cut)(void *, const struct unit *, bool *))
 {
-    struct stages stages = *s;
+    struct stages s = { read, encode, cut, j->c->level ? pack : NULL, write_frame, report };
 
-    if (!j->c->level)
-        stages.pack = NULL;
+    j->document = -1;
     j->pass_start = now_seconds();
-    return pipeline_run(j->pipeline, &stages, j);
-}
-
-/* Documents before the first shard to be written need no encoding. With two passes that is not
- * known in time. */
-static int one_pass(struct job *j)
-{
-    for (int s = 0; s < 2; s++)
-        j->encode.wanted_from[s] = j->cutter[s].skip.document;
-    if (j->c->val_first_tokens)
-        j->encode.wanted_from[SPLIT_TRAIN] = j->encode.wanted_from[SPLIT_VAL] =
-            j->cutter[SPLIT_VAL].skip.document < j->cutter[SPLIT_TRAIN].skip.document
-                ? j->cutter[SPLIT_VAL].skip.document
-                : j->cutter[SPLIT_TRAIN].skip.document;
-    return run_pass(j, &stages_direct);
+    return pipeline_run(j->pipeline, &s, j);
 }
 
 static int two_passes(struct job *j)
@@ -637,11 +453,31 @@ static int two_passes(struct job *j)
     if ((rc = spool_new(&j->spool, folder ? j->c->out : temporary_dir(), j->c->shuffle, bucket)))
         return rc;
     j->pick.want = j->c->val_tokens;
-    if ((rc = run_pass(j, &stages_to_spool)) || (rc = spool_rewind(j->spool)))
+    if ((rc = run_pass(j, read_source, cut_to_spool)) || (rc = spool_rewind(j->spool)))
         return rc;
-    if (j->pick.want && (rc = val_pick_below(&j->pick, &j->encode.val_below)))
+    if (j->pick.want && (rc = val_pick_below(&j->pick, &j->val_below)))
         return rc;
-    return run_pass(j, &stages_from_spool);
+    return run_pass(j, read_spool, cut_to_shards);
+}
+
+static int finish(struct job *j)
+{
+    struct manifest *m = &j->folder.manifest;
+    struct tokjob_result *r = j->result;
+    int rc;
+
+    if (!m->n)
+        return err_set(GPT_INPUT, "%s: expected a document, found none", j->c->source.path[0]);
+    m->skipped = r->skipped;
+    if ((rc = shard_folder_finish(&j->folder)))
+        return rc;
+    r->documents = m->documents;
+    r->tokens = m->tokens;
+    r->invalid = m->invalid;
+    r->shards = m->n;
+    r->text_bytes = atomic_load(&j->text_bytes);
+    r->seconds = now_seconds() - j->start;
+    return 0;
 }
 
 static void release(struct job *j)
@@ -661,51 +497,6 @@ static void release(struct job *j)
     free(j);
 }
 
-/* Checks that the input did not end before the shards of an earlier run do. */
-static int check_input_end(const struct job *j)
-{
-    const struct manifest *m = &j->folder.manifest;
-
-    for (int i = 0, left = j->result->repaired; j->folder.damaged && i < m->n; i++)
-        if (j->folder.damaged[i] && left-- <= 0)
-            return err_set(GPT_INPUT, "%s: expected to make it again, but the input ended before",
-                           m->shard[i].name);
-    if (j->agreed < j->folder.kept)
-        return err_set(GPT_INPUT, "%s: made of another input: this ended before its last document",
-                       m->shard[j->agreed].name);
-    return 0;
-}
-
-static int finish(struct job *j)
-{
-    const struct manifest *m = &j->folder.manifest;
-    struct tokjob_result *r = j->result;
-    int rc;
-
-    if (!m->n)
-        return err_set(GPT_INPUT, "%s: expected a document, found none", j->c->source.path[0]);
-    if (!j->folder.complete && (rc = check_input_end(j)))
-        return rc;
-    if (!j->folder.damaged && !j->folder.complete && (rc = shard_folder_finish(&j->folder)))
-        return rc;
-    r->documents = m->documents;
-    r->tokens = m->tokens;
-    r->invalid = m->invalid;
-    r->shards = m->n;
-    r->kept = j->folder.kept;
-    r->remade = j->folder.remaking;
-    r->seconds = now_seconds() - j->start;
-    return 0;
-}
-
-static bool nothing_to_do(const struct job *j)
-{
-    for (int i = 0; j->folder.damaged && i < j->folder.manifest.n; i++)
-        if (j->folder.damaged[i])
-            return false;
-    return j->folder.damaged || j->folder.complete;
-}
-
 int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)
 {
     struct job *j = calloc(1, sizeof *j);
@@ -716,18 +507,16 @@ int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)
     if (!j)
         return err_memory();
     j->c = c;
-    j->encode = c->encode;
     j->result = r;
     j->start = now_seconds();
     if ((rc = fit_memory(j, spool)) || (rc = allocate(j)) ||
         (rc = source_open(&j->source, &c->source)) || (rc = shard_folder_open(&j->folder, c)))
         goto out;
-    place_cutters(j);
-    if (!nothing_to_do(j))
-        rc = spool ? two_passes(j) : one_pass(j);
-    if (!rc)
+    make_cutters(j);
+    if (!(rc = spool ? two_passes(j) : run_pass(j, read_source, cut_to_shards)))
         rc = finish(j);
 out:
+    r->cleared = j->folder.cleared;
     release(j);
     return rc;
 }

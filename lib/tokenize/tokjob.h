@@ -4,11 +4,10 @@
  *     struct tokjob_result r;
  *     if ((rc = tokjob_run(&c, &r))) return rc;
  *
- * While it works, the folder has MANIFEST.partial: the settings, and a line for
- * each shard that is whole. At the end MANIFEST takes its place. The bytes do not
- * depend on the number of threads, nor on whether the job was interrupted and
- * resumed; pipeline.h says how it runs. Documents that are shuffled, or split by
- * a number of tokens, go through a temporary store in the folder (spool.h).
+ * The folder gets all shards or none (shard_folder.h). The bytes do not depend on
+ * the number of threads; pipeline.h says how it runs. Documents that are shuffled,
+ * or split by a number of tokens, go through a temporary store in the folder
+ * (spool.h).
  */
 #ifndef TOKENIZE_TOKJOB_H
 #define TOKENIZE_TOKJOB_H
@@ -18,6 +17,9 @@
 #include "tokenize/source.h"
 #include "tokenize/token_stats.h"
 #include "tokenize/val_pick.h"
+
+/* In the folder: what holds the shards until the job is done. */
+#define SHARDS_TMP ".shards.tmp"
 
 struct tokjob_progress {
     uint64_t read_bytes, total_bytes;
@@ -34,6 +36,7 @@ struct tokjob_config {
     const char *arguments; /* for the MANIFEST */
     int level; /* 0: .bin; 1..19: .bin.zst */
     int64_t shard_tokens;
+    double val_fraction; /* documents with hash < fraction of 2^64 are validation */
     int64_t val_first_tokens; /* the first tokens are validation, as in the records; 0: none */
     int64_t val_tokens; /* validation: so many, in the documents of the lowest hashes */
     bool shuffle; /* in an order drawn from the seed */
@@ -41,20 +44,20 @@ struct tokjob_config {
     int threads;
     int64_t memory; /* bytes; 0: what the threads take */
     bool with_index; /* an index beside each shard */
-    bool resume, force;
-    bool repair; /* only makes again what --verify would find damaged; shards that
-                                    no MANIFEST names must come out as they are */
-    struct token_stats *stats; /* of what this run encodes; NULL: not wanted */
+    bool force; /* replaces shards that are there */
+    struct token_stats *stats; /* NULL: not wanted */
     void (*progress)(void *ctx, const struct tokjob_progress *p); /* from the calling thread */
     void *ctx;
 };
 
 struct tokjob_result {
-    int64_t documents, tokens, invalid; /* of all shards */
-    int64_t text_bytes, encoded_tokens; /* by this run */
-    int shards, kept, repaired; /* kept: whole before this run (resume) */
-    bool remade; /* repair: the MANIFEST, too */
+    int64_t documents, tokens, invalid, text_bytes;
+    int shards;
     double seconds;
+    /* Set after a failure, too. */
+    int64_t skipped; /* lines of .jsonl, with skip_bad */
+    char first_skipped[SKIPPED_MESSAGE]; /* the first of them, and its fault */
+    bool cleared; /* a temporary folder that a killed job had left was removed (SHARDS_TMP) */
 };
 
 int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r) MUST_CHECK;

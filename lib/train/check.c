@@ -79,6 +79,20 @@ int check_states(struct rank *k)
                    k->step, label, kind);
 }
 
+int check_first(struct rank *k)
+{
+    double mine = k->run->first, all[MAX_RANKS];
+    int rc = k->comm->gather_host(k->comm, &mine, 1, all);
+    for (int i = 1; i < k->world && !rc; i++)
+        if (all[i] != all[0])
+            rc =
+                err_set(GPT_INPUT,
+                        "rank 0 begins at step %.0f, rank %d at step %.0f: expected processes that "
+                        "see the same checkpoints",
+                        all[0], i, all[i]);
+    return rc;
+}
+
 /* 48 bits of a tensor's hash. */
 static uint64_t tensor_hash(struct rank *k, struct tensor t, char *host)
 {

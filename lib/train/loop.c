@@ -26,6 +26,8 @@ void run_stop(void)
     }
 }
 
+bool run_stopping(void) { return stop_asked; }
+
 int rank_status(struct rank *k)
 {
     int rc = k->ops->status(k->ops);
@@ -45,7 +47,7 @@ void rank_enter(struct rank *k, const char *phase, bool watched)
 struct chunk_shape batch_chunk(const struct recipe *r, int tokens, bool csr)
 {
     return (struct chunk_shape){ .tokens = tokens,
-                                 .bound = cu_bound(tokens),
+                                 .bound = cu_bound(tokens, r->data.max_documents),
                                  .vocab = r->model.vocab,
                                  .bigram_rows = r->model.bigram.rows,
                                  .csr = csr };
@@ -88,7 +90,8 @@ struct batch_shape batch_of_step(void *ctx, int64_t step)
     schedule_at(r, (int)step, &p);
     return (struct batch_shape){ .chunks = r->data.chunks,
                                  .tokens = p.chunk_tokens,
-                                 .cap = p.sequence };
+                                 .cap = p.sequence,
+                                 .bound = cu_bound(p.chunk_tokens, r->data.max_documents) };
 }
 
 struct batch_shape batch_largest(const struct recipe *r)
@@ -97,6 +100,7 @@ struct batch_shape batch_largest(const struct recipe *r)
     for (int i = 0; i < r->n_stages; i++)
         if (r->stages[i].tokens / r->data.chunks > s.tokens)
             s.tokens = (int)(r->stages[i].tokens / r->data.chunks);
+    s.bound = cu_bound(s.tokens, r->data.max_documents);
     return s;
 }
 
@@ -218,18 +222,14 @@ static void report_skipped(struct run *run, int64_t tokens)
         runlog_key(&run->log, "skipped", "%lld tokens of the stream", (long long)tokens);
 }
 
-/* Queues one step: the batch, forward and backward of each micro-batch, the optimizer. The slots
+/* Queues one step: forward and backward of each micro-batch, the optimizer. The slots
  * are two sets that steps use in turn: the batch is uploaded while the previous step computes, and
  * the step before that, which read this set, has been reported. */
-static int train_step(struct rank *k, const struct step_schedule *p)
+static int train_step(struct rank *k, const struct step_schedule *p, const struct step_batch *s)
 {
-    const struct step_batch *s;
     struct batch b[MAX_MICRO];
     int rc;
 
-    rank_enter(k, "data", false);
-    if ((rc = loader_next(k->run->loader, k->rank, &s)))
-        return rc;
     rank_enter(k, "step", true);
     model_set(&k->model, p);
     optim_prepare(&k->optim, p);
@@ -246,6 +246,8 @@ static int train_step(struct rank *k, const struct step_schedule *p)
         k->ops->fetch(k->ops, &k->optim.gate->gate, sizeof k->optim.gate->gate);
     optim_finish(&k->optim, p);
     k->after = s->after;
+    k->ended[p->step & 1] = s->ended;
+    k->passes = s->passes;
     k->tokens_seen += p->tokens;
     if (k->run->stream && !k->local && k->step == k->run->first)
         report_skipped(k->run, s->from);
@@ -283,6 +285,17 @@ static int read_gate(struct rank *k, int done, const struct step_schedule *p, st
                    done, k->skips_in_a_row, most);
 }
 
+/* Logs the pass over the data that ended before step `done` or in it. */
+static void report_pass(struct rank *k, int done)
+{
+    const struct pass *p = &k->ended[(done - 1) & 1];
+    char text[PASS_TEXT];
+    if (!p->number)
+        return;
+    pass_text(p, text, sizeof text);
+    runlog_key(&k->run->log, "pass", "%lld has ended, trained on %s", (long long)p->number, text);
+}
+
 /* Logs step `done`. *stop: some rank has been asked to stop. */
 static int report_step(struct rank *k, int done, bool *stop)
 {
@@ -311,10 +324,13 @@ static int report_step(struct rank *k, int done, bool *stop)
     next = k->model.next ? next : NAN;
     if (!isfinite(loss) && !gate.skip)
         return check_loss(k, done, loss);
+    if (!k->local)
+        run_reaches(done);
     if (k->rank)
         return 0;
     double ms = elapsed_ms(k), rest = ms / (done - run->first) * (run->total - done) / 1e3;
     char left[16];
+    report_pass(k, done);
     if (gate.skip)
         runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
     else
@@ -389,9 +405,11 @@ int log_end(struct rank *k)
     if (!k->rank)
         log_exchange(k);
     int rc = log_head(k);
+    if (!rc && !k->rank && k->passes > 0)
+        runlog_key(&k->run->log, "passes", "%.2f", k->passes);
     if (!rc && !k->rank)
-        runlog_spent(&k->run->log,
-                     &(struct runlog_spent){ .whole = now_seconds() - k->run->opt->began,
+        runlog_clock(&k->run->log,
+                     &(struct runlog_clock){ .whole = now_seconds() - k->run->opt->began,
                                              .start = k->started - k->run->opt->began,
                                              .steps = elapsed_ms(k) / 1e3,
                                              .validation = k->paused - k->saving,
@@ -416,23 +434,13 @@ static int check_canonical(const struct token_mask *never, const struct chunk *c
     return 0;
 }
 
-/* Mean loss over the validation tokens; the same on all ranks. */
-static int validate(struct rank *k, const struct step_schedule *at, double *mean)
+/* This rank's part of the sum of validation losses; RUN_STOPPED: a signal came. */
+static int validate_chunks(struct rank *k, int64_t n, real *sum)
 {
-    const struct recipe *r = k->run->recipe;
-    struct step_schedule p = *at;
-    int64_t n = r->data.val.tokens / r->data.val.chunk;
-    double mine, all[MAX_RANKS];
-    real sum;
-
-    rank_enter(k, "validation", false);
-    p.sequence = (int)r->data.val.chunk; /* documents are not truncated */
-    optim_settle(&k->optim);
-    model_set(&k->model, &p);
-    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    *sum = 0;
     for (int64_t i = k->rank; i < n; i += k->world) {
         struct chunk c;
-        int rc = val_chunk(k->run->val, k->local, i, &c);
+        int rc = stop_asked ? RUN_STOPPED : val_chunk(k->run->val, k->local, i, &c);
         if (!rc && !k->val_seen)
             rc = check_canonical(k->run->opt->never, &c);
         if (rc)
@@ -441,65 +449,108 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
         model_eval(&k->model, &b, k->loss);
     }
     k->val_seen = true;
-    k->ops->download(k->ops, &sum, k->loss, sizeof sum);
-    mine = (double)sum;
-    int rc = rank_status(k);
+    k->ops->download(k->ops, sum, k->loss, sizeof *sum);
+    return 0;
+}
+
+/* Mean loss over the validation tokens; the same on all ranks. Where the tokens of a rank cannot be
+ * read it returns that code, and the others -code; RUN_STOPPED after a signal to any. */
+static int validate(struct rank *k, const struct step_schedule *at, double *mean)
+{
+    const struct recipe *r = k->run->recipe;
+    struct step_schedule p = *at;
+    int64_t n = r->data.val.tokens / r->data.val.chunk;
+    double mine[2], all[2 * MAX_RANKS];
+    real sum;
+
+    rank_enter(k, "validation", false);
+    p.sequence = (int)r->data.val.chunk; /* documents are not truncated */
+    optim_settle(&k->optim);
+    model_set(&k->model, &p);
+    k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
+    int ended = validate_chunks(k, n, &sum), rc = ended ? 0 : rank_status(k);
+    mine[0] = (double)sum;
+    mine[1] = ended;
     if (!rc)
-        rc = k->comm->gather_host(k->comm, &mine, 1, all);
+        rc = k->comm->gather_host(k->comm, mine, 2, all);
     *mean = 0;
-    for (int i = 0; i < k->world; i++)
-        *mean += all[i] / (double)(n * r->data.val.chunk);
-    return rc;
+    for (int i = 0; i < k->world && !rc; i++) {
+        int other = (int)all[2 * i + 1];
+        *mean += all[2 * i] / (double)(n * r->data.val.chunk);
+        if (other > 0 && ended <= 0) /* an error counts more */
+            ended = -other;
+        else if (other == RUN_STOPPED && !ended)
+            ended = RUN_STOPPED;
+    }
+    return rc ? rc : ended;
 }
 
 /* Is a thing that is done every `every` steps due? 0: never. */
 static bool due(int64_t step, int64_t every) { return every && step % every == 0; }
 
-/* Validation and checkpoint that are due before step k->step; not counted in the training time. */
-static int between_steps(struct rank *k, const struct step_schedule *p, bool stop)
+/* The data end the run before step k->step, in which nothing has been queued: code, whose message this
+ * rank has, or -code where another has it, or RUN_STOPPED. Saves the state where it is whole and not
+ * saved yet. */
+static int end_here(struct rank *k, bool pending, int code)
+{
+    struct run *run = k->run;
+    char said[sizeof run->message];
+    bool stop = true;
+    snprintf(said, sizeof said, "%s", err_message());
+    if (rank_status(k) || (code == GPT_SYSTEM && k->world > run->opt->ranks))
+        return err_set(code, "%s", said); /* or this process alone cannot read */
+    int rc = pending ? report_step(k, k->step, &stop) : 0;
+    if (!rc && run->opt->out && k->step > run->first && run_progress().kept < k->step &&
+        save_whole(k))
+        rc = save_checkpoint(k, code == RUN_STOPPED);
+    if (rc || code == RUN_STOPPED)
+        return rc ? rc : code;
+    return code < 0 ? k->comm->barrier(k->comm) : err_set(code, "%s", said);
+}
+
+/* Writes a checkpoint; its time is the run's, not the steps'. */
+static int save_timed(struct rank *k, bool needed)
+{
+    double from = now_seconds();
+    int rc = save_checkpoint(k, needed);
+    k->saving += now_seconds() - from;
+    return rc;
+}
+
+/* Validation and checkpoint that are due before step k->step; not counted in the training time. *stop:
+ * the run stops here if its state is whole, without the validation. */
+static int between_steps(struct rank *k, const struct step_schedule *p, bool *stop)
 {
     struct run *run = k->run;
     const struct recipe *r = run->recipe;
     double begin = now_seconds(), ms = elapsed_ms(k), loss;
-    bool whole = k->step % r->optimizer.period == 0 || k->step == run->total;
-    bool save = k->step == run->total || (stop && whole) ||
-                (due(k->step, r->data.checkpoint_every) && whole);
+    bool last = k->step == run->total,
+         validates = r->data.val.tokens && (last || due(k->step, r->data.val.every));
     int rc = 0;
 
-    if (r->data.val.tokens && (k->step == run->total || due(k->step, r->data.val.every))) {
-        if (!(rc = validate(k, p, &loss)))
-            rc = report_val(k, loss, ms);
-        if (rc)
+    if (validates && !*stop) {
+        if ((rc = validate(k, p, &loss)) && rc != RUN_STOPPED)
+            return end_here(k, false, rc);
+        *stop = rc == RUN_STOPPED;
+        if (!*stop && (rc = report_val(k, loss, ms)))
             return rc;
     }
-    if (run->opt->out && save && k->step > run->first) {
-        double from = now_seconds();
-        rank_enter(k, "checkpoint", false);
-        rc = save_checkpoint(k);
-        k->saving += now_seconds() - from;
-    }
+    bool ends = *stop && (last ? validates : save_whole(k));
+    if (run->opt->out && k->step > run->first && save_whole(k) &&
+        (ends || last || due(k->step, r->data.checkpoint_every)))
+        rc = save_timed(k, ends || last);
+    else
+        rc = 0;
     k->paused += now_seconds() - begin;
-    return rc;
+    return !rc && ends ? RUN_STOPPED : rc;
 }
 
 /* -- all steps ------------------------------------------------------------------------------- */
 
-/* A signal came while step k->step waited for a stream: saves the state where that is possible. */
-static int stop_here(struct rank *k, bool pending)
-{
-    const struct recipe *r = k->run->recipe;
-    bool saved = k->step == k->run->first || due(k->step, r->data.checkpoint_every), stop = true;
-    int rc = pending ? report_step(k, k->step, &stop) : 0;
-    if (!rc && k->run->opt->out && !saved && k->step % r->optimizer.period == 0) {
-        rank_enter(k, "checkpoint", false);
-        rc = save_checkpoint(k);
-    }
-    return rc ? rc : RUN_STOPPED;
-}
-
 int rank_loop(struct rank *k)
 {
     struct run *run = k->run;
+    const struct step_batch *batch;
     int rc, pending = 0;
     bool stop = false;
 
@@ -508,22 +559,21 @@ int rank_loop(struct rank *k)
         struct step_schedule p;
         bool last = k->step == run->total;
         schedule_at(run->recipe, k->step, &p);
-        bool halt = stop && k->step % run->recipe->optimizer.period == 0;
-        bool pause = last || halt || due(k->step, run->recipe->data.val.every) ||
+        bool pause = last || (stop && save_whole(k)) || due(k->step, run->recipe->data.val.every) ||
                      due(k->step, run->recipe->data.checkpoint_every);
         if (pause && pending) {
             if ((rc = report_step(k, k->step, &stop)))
                 return rc;
             pending = 0;
-            halt = stop && k->step % run->recipe->optimizer.period == 0;
         }
-        if (pause && (rc = between_steps(k, &p, halt)))
+        if (pause && (rc = between_steps(k, &p, &stop)))
             return rc;
-        if (last || halt)
-            return last ? 0 : RUN_STOPPED;
-        if ((rc = train_step(k, &p)) == LOADER_STOPPED)
-            return stop_here(k, pending);
-        if (rc)
+        if (last)
+            return 0;
+        rank_enter(k, "data", false);
+        if ((rc = loader_next(run->loader, k->rank, &batch)))
+            return end_here(k, pending, rc == LOADER_STOPPED ? RUN_STOPPED : rc);
+        if ((rc = train_step(k, &p, batch)))
             return rc;
         if (k->step == run->first && (rc = report_start(k)))
             return rc;

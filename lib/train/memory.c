@@ -216,7 +216,6 @@ static void propose(const struct recipe *r, const struct backend *be, int ranks,
 
 int run_fits(const struct recipe *r, const struct backend *be, int ranks, struct run_fit *fit)
 {
-    enum { GIB = 1 << 30 };
     struct balance b, then;
     char whose[32] = "", proposal[160] = "; no number of micro-batches would fit";
     int rc;
@@ -228,14 +227,17 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks, struct
     if (b.needed <= b.available)
         return 0;
     propose(r, be, ranks, fit, &then);
+    double unit = b.needed < 1 << 30 ? 1 << 20 : 1 << 30;
     if (fit->n) {
         fit->memory = then.memory;
         snprintf(proposal, sizeof proposal, "; %s%s%s would need %.1f (--fit takes it)",
                  fit->set[0], fit->n > 1 ? " and " : "", fit->n > 1 ? fit->set[1] : "",
-                 then.needed / GIB);
+                 then.needed / unit);
     }
     if (b.rank >= 0)
         snprintf(whose, sizeof whose, " to rank %d", b.rank);
-    return err_set(GPT_SYSTEM, "too little memory: the run needs %.1f GiB, %.1f available%s%s",
-                   b.needed / GIB, b.available / GIB, whose, proposal);
+    return err_set(GPT_SYSTEM, "too little memory%s: the run needs %.1f %s, %.1f available%s%s%s",
+                   be->one_memory ? " on the CPU" : "", b.needed / unit,
+                   unit > 1 << 20 ? "GiB" : "MiB", b.available / unit, whose, proposal,
+                   be->one_memory ? "; --gpus N computes on GPUs" : "");
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/report.h"
 #include "optim/rules.h"
+#include "recipe/remarks.h"
 #include "recipe/share.h"
 #include "train/rank.h"
 
@@ -80,9 +81,11 @@ static void plan_rules(const struct recipe *r, struct report *out)
     }
 }
 
-static void plan_memory(const struct run_memory *m, struct report *out)
+static void plan_memory(const struct run_memory *m, bool cpu, struct report *out)
 {
-    report_table(out, "memory", NULL, "part:s:memory_a_rank bytes:f1:MiB");
+    report_table(out, "memory", NULL,
+                 cpu ? "part:s:memory_of_a_rank_on_the_CPU bytes:f1:MiB"
+                     : "part:s:memory_of_a_rank,_a_GPU bytes:f1:MiB");
     report_row(out, "weights and gradients", mib((double)m->weights));
     report_row(out, "optimizer", mib((double)m->optimizer));
     report_row(out, "activations", mib((double)m->activations));
@@ -254,7 +257,26 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
-int run_plan(const struct recipe *r, const struct backend *be, bool wide, FILE *f)
+static void plan_remark(void *out, const char *text)
+{
+    report_line(out, "remark", "remark: %s", text);
+}
+
+/* How much of the data a pass trains on. */
+static int plan_data(const struct recipe *r, const char *data, const char *val, struct report *out)
+{
+    struct loader_config c = loader_config_of(r, data, val);
+    struct pass p;
+    char text[PASS_TEXT];
+    int rc = loader_pass(&c, 0, &p);
+    pass_text(&p, text, sizeof text);
+    if (!rc)
+        report_line(out, "pass", "a pass over the data trains on %s", text);
+    return rc;
+}
+
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
+             bool wide, FILE *f)
 {
     struct run_memory memory;
     struct report out;
@@ -269,9 +291,12 @@ int run_plan(const struct recipe *r, const struct backend *be, bool wide, FILE *
                 most > 1 ? "es" : "");
     plan_params(r, ranks, &out);
     plan_rules(r, &out);
-    plan_memory(&memory, &out);
+    plan_memory(&memory, !strcmp(be->name, "cpu"), &out);
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
-    return report_end(&out);
+    recipe_remarks(r, plan_remark, &out);
+    rc = data && strcmp(data, "-") ? plan_data(r, data, val, &out) : 0;
+    int end = report_end(&out);
+    return end ? end : rc;
 }

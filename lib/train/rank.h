@@ -31,13 +31,21 @@ struct run {
     int total; /* steps */
     int first; /* step to begin with */
     struct loader_pos start; /* position in the data at that step */
+    struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
     int64_t tokens_seen;
+    char saved_data[33]; /* the id of the data of the checkpoint to resume; "": none */
+    bool old_choice; /* the run's files were chosen by the rule of older versions (corpus.h) */
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */
+    struct begin *from; /* where they come from; NULL: they are drawn */
+    char begun
+        [80]; /* "HASH step N": of the checkpoint with whose weights the run began; "": drawn */
+    int64_t init_ids; /* so many first ids are of there; 0: all */
     double opened; /* time at which the data were open (now_seconds) */
     pthread_mutex_t lock; /* of what follows */
     int code; /* first failure of any rank, with its message */
     char message[600];
+    int unsaved; /* the step of which it was told that it has no checkpoint */
 };
 
 enum { LOSSES = 2 };
@@ -67,10 +75,18 @@ struct rank {
     const struct step_schedule *at; /* of the step that is being queued */
     struct loader_pos after; /* data position after the last step */
     int64_t tokens_seen; /* tokens trained on */
+    struct pass ended[2]; /* by the parity of the step in or before which it ended */
+    double passes; /* over the data, after the last step; 0: not known */
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
     double saving; /* of these in checkpoints */
 };
+
+/* -- run.c */
+/* Tells the user of what does not end the run. */
+void run_warn(struct run *run, const char *message);
+void run_reaches(int step); /* for run_progress */
+void run_keeps(int step);
 
 /* -- loop.c */
 /* The first failure of ops or communicator. */
@@ -79,6 +95,7 @@ int rank_status(struct rank *k) MUST_CHECK;
 void rank_enter(struct rank *k, const char *phase, bool watched);
 /* run_stop also sets this eventfd; -1: none. */
 void run_stop_wakes(int fd);
+bool run_stopping(void); /* run_stop has been called in this process */
 /* From run->first to run->total; RUN_STOPPED after a signal. log_end: the last lines of the log. */
 int rank_loop(struct rank *k) MUST_CHECK;
 int log_end(struct rank *k) MUST_CHECK;
@@ -98,6 +115,8 @@ size_t batch_slot_bytes(const struct recipe *r, int64_t tokens, bool csr);
 /* The shape of a step's batch, for the loader; the largest of all steps. */
 struct batch_shape batch_of_step(void *recipe, int64_t step);
 struct batch_shape batch_largest(const struct recipe *r);
+/* What the loader is told of a recipe and these files, for one rank. */
+struct loader_config loader_config_of(const struct recipe *r, const char *data, const char *val);
 /* Uploads a chunk's block into slot and describes it. ahead: concurrently with the work queued so
  * far, none of which reads the slot. */
 struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead);
@@ -115,16 +134,30 @@ int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
 int check_loss(struct rank *k, int step, double loss) MUST_CHECK;
 /* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
+/* Collective. GPT_INPUT unless all ranks begin at the same step. */
+int check_first(struct rank *k) MUST_CHECK;
 /* Collective. GPT_DEVICE unless all ranks hold the same weights, to the bit. */
 int check_weights(struct rank *k) MUST_CHECK;
 
+/* -- begin.c: opens the checkpoint opt->init, checks that its weights are the recipe's, and starts run->initial.
+ * Close after a failure, too, and after initial_free. */
+int begin_open(struct run *run) MUST_CHECK;
+void begin_close(struct run *run);
+const char *begin_path(const struct run *run);
+
 /* -- save.c */
-/* Collective, between two steps: writes the state before step k->step. */
-int save_checkpoint(struct rank *k) MUST_CHECK;
+/* Collective, between two steps: writes the state before step k->step. Unless required, a failure to
+ * write is told and is none. */
+int save_checkpoint(struct rank *k, bool required) MUST_CHECK;
+/* True if a checkpoint of step k->step holds all of the state. */
+bool save_whole(const struct rank *k);
+/* GPT_SYSTEM where the disk has no room for a checkpoint; tells where it has none for two. */
+int save_room(struct rank *k) MUST_CHECK;
 /* GPT_INPUT: the directory of checkpoints holds one of a later step than this run's first. */
 int save_check(const struct run *run) MUST_CHECK;
-/* Finds the checkpoint to resume and reads step and data position into run. resume_rank loads this
- * rank's state from it. */
+/* Finds the checkpoint to resume and reads its step and the id of its data into run; RUN_ENDED. resume_open reads the data
+ * position; resume_rank loads this rank's state. */
+int resume_find(struct run *run) MUST_CHECK;
 int resume_open(struct run *run) MUST_CHECK;
 int resume_rank(struct rank *k) MUST_CHECK;
 

@@ -8,9 +8,19 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/version.h"
+#include "base/zio.h"
 #include "checkpoint/checkpoint_dir.h"
 #include "data/shard_stream.h"
+#include "recipe/remarks.h"
 #include "train/rank.h"
+
+static _Atomic int reached = -1, kept = -1;
+
+void run_reaches(int step) { reached = step; }
+
+void run_keeps(int step) { kept = step; }
+
+struct run_progress run_progress(void) { return (struct run_progress){ reached, kept }; }
 
 /* -- one rank ------------------------------------------------------------------- */
 
@@ -41,7 +51,7 @@ static int rank_init(struct rank *k)
     k->memory = now_seconds();
     rc = run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, run->initial);
     if (!rc && !run->resume_dir)
-        rc = optim_masters(&k->optim);
+        rc = optim_masters(&k->optim, run->initial);
     k->values = now_seconds();
     return rc;
 }
@@ -88,11 +98,43 @@ static void rank_failed(struct rank *k, int rc)
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
 
+/* Logs which files train, which validate, and which that were named do neither. */
+static void log_files(struct run *run)
+{
+    const struct corpus *train = loader_files(run->loader);
+    const struct corpus *val = run->val ? val_files(run->val) : NULL;
+    char names[1024];
+    if (run->stream)
+        return;
+    corpus_names(train, names, sizeof names);
+    runlog_key(&run->log, "training", "%s%s", names,
+               run->old_choice ? " (chosen as when the run began)" : "");
+    if (val) {
+        corpus_names(val, names, sizeof names);
+        runlog_key(&run->log, "validation", "%s", names);
+    }
+    if (corpus_unused(train, val, names, sizeof names))
+        runlog_key(&run->log, "unused", "%s", names);
+}
+
+void run_warn(struct run *run, const char *message)
+{
+    pthread_mutex_lock(&run->lock);
+    if (run->opt->warn)
+        run->opt->warn(message);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void warn_of_log(void *run, const char *message) { run_warn(run, message); }
+
 /* Written when all ranks have started: a run that cannot start writes no log. */
 static int log_header(struct run *run)
 {
     const struct run_options *o = run->opt;
     struct runlog *l = &run->log;
+    int rc = o->out ? runlog_keep(l, o->out) : 0;
+    if (rc)
+        return rc;
     runlog_key(l, "tool", "gpt-train %s", GPT_VERSION);
     runlog_key(l, "commit", "%s", version_commit());
     runlog_key(l, "program", "%s", version_program());
@@ -100,6 +142,7 @@ static int log_header(struct run *run)
         runlog_key(l, "arguments", "%s", o->arguments);
     runlog_key(l, "recipe", "%s %s", run->recipe->name, run->recipe->hash);
     runlog_key(l, "data", "%s", loader_id(run->loader));
+    log_files(run);
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
     if (o->backend->about)
@@ -112,10 +155,21 @@ static int log_header(struct run *run)
     if (has->driver)
         runlog_key(l, "driver", "%s", has->driver);
     runlog_key(l, "ranks", "%d", o->backend->world);
+    if (run->from)
+        runlog_key(l, "init", "%s of %s", run->begun, begin_path(run));
+    else if (*run->begun)
+        runlog_key(l, "init", "%s", run->begun);
+    if (run->init_ids)
+        runlog_key(l, "init_ids", "the first %lld of %d", (long long)run->init_ids,
+                   run->recipe->model.vocab);
     if (run->resume_dir)
         runlog_key(l, "resumed", "step %d of %s", run->first, run->resume_dir);
-    if (!l->f || !isatty(fileno(l->f))) /* on a terminal it would push the header out of sight */
-        runlog_recipe(l, recipe_canonical(run->recipe));
+    if (run->pass.tokens) {
+        char text[PASS_TEXT];
+        pass_text(&run->pass, text, sizeof text);
+        runlog_key(l, "pass", "trains on %s", text);
+    }
+    runlog_recipe(l, recipe_canonical(run->recipe));
     return runlog_status(l);
 }
 
@@ -131,8 +185,12 @@ static int rank_work(struct rank *k)
     }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
-    if (!k->rank && (rc = log_header(k->run)))
+    if ((rc = check_first(k)) || (rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
         return rc;
+    if (!k->local) {
+        run_reaches(k->run->first);
+        run_keeps(k->run->resume_dir ? k->run->first : -1);
+    }
     rc = rank_loop(k);
     return rc ? rc : log_end(k);
 }
@@ -151,13 +209,6 @@ static void *rank_main(void *arg)
 
 /* -- the whole run ------------------------------------------------------------------ */
 
-/* Chunks of validation that no two shards share: the records' number, whatever data.chunks is. */
-static int val_group(const struct recipe *r)
-{
-    enum { GROUP = 8 };
-    return r->data.val.tokens / r->data.val.chunk % GROUP ? 1 : GROUP;
-}
-
 static int open_val(struct run *run)
 {
     const struct recipe *r = run->recipe;
@@ -167,46 +218,98 @@ static int open_val(struct run *run)
                 : run->stream ? "standard input"
                               : o->data,
         .only_val = o->val,
+        .choice = { .old = run->old_choice },
         .stream = o->val ? NULL : run->stream,
         .ranks = o->ranks,
         .vocab = r->model.vocab,
         .bos = r->data.bos,
         .bigram_rows = r->model.bigram.rows,
-        .shape = { .chunks = val_group(r), .tokens = (int)r->data.val.chunk },
+        .shape = { .chunks = recipe_val_group(r),
+                   .tokens = (int)r->data.val.chunk,
+                   .bound = cu_bound((int)r->data.val.chunk, r->data.max_documents) },
         .total = r->data.val.tokens / r->data.val.chunk,
         .no_verify = run->opt->no_verify,
     };
     return r->data.val.tokens ? val_new(&run->val, &v) : 0;
 }
 
+struct loader_config loader_config_of(const struct recipe *r, const char *data, const char *val)
+{
+    return (
+        struct loader_config){ .data = data,
+                               .choice = { .val = val, .wants_val = !val && r->data.val.tokens },
+                               .wake = -1,
+                               .update = r->optimizer.period,
+                               .world = 1,
+                               .local_ranks = 1,
+                               .vocab = r->model.vocab,
+                               .bos = r->data.bos,
+                               .cut = r->data.cut,
+                               .piece = r->data.piece,
+                               .cycle = r->data.cycle,
+                               .repeat = r->data.repeat,
+                               .csr = true,
+                               .bigram_rows = r->model.bigram.rows,
+                               .shape = batch_of_step,
+                               .ctx = (void *)r,
+                               .max = batch_largest(r) };
+}
+
+static struct loader_config config_of(const struct run *run)
+{
+    const struct backend *be = run->opt->backend;
+    struct loader_config c = loader_config_of(
+        run->recipe, run->stream ? "standard input" : run->opt->data, run->opt->val);
+    c.choice.old = run->old_choice;
+    c.stream = run->stream;
+    c.wake = run->wake;
+    c.world = be->world;
+    c.first_rank = be->first;
+    c.local_ranks = run->opt->ranks;
+    c.no_verify = run->opt->no_verify;
+    return c;
+}
+
+/* Says on one process how much of the data a pass trains on, if that is little. */
+static int foretell(struct run *run)
+{
+    struct loader_config c = config_of(run);
+    char text[PASS_TEXT], line[PASS_TEXT + 200];
+    int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
+    if (rc || run->stream || run->opt->backend->first || !run->opt->note ||
+        run->pass.used >= run->pass.tokens / 2)
+        return rc;
+    pass_text(&run->pass, text, sizeof text);
+    snprintf(line, sizeof line,
+             "a pass trains on %s: documents are cut, and what is cut off is not used; "
+             "-s data.cut=pieces trains on all of it",
+             text);
+    run->opt->note(line);
+    return 0;
+}
+
 static int open_loader(struct run *run)
 {
-    const struct recipe *r = run->recipe;
-    const struct backend *be = run->opt->backend;
-    struct loader_config c = {
-        .data = run->stream ? "standard input" : run->opt->data,
-        .stream = run->stream,
-        .wake = run->wake,
-        .update = r->optimizer.period,
-        .world = be->world,
-        .first_rank = be->first,
-        .local_ranks = run->opt->ranks,
-        .vocab = r->model.vocab,
-        .bos = r->data.bos,
-        .cycle = r->data.cycle,
-        .repeat = r->data.repeat,
-        .csr = true,
-        .bigram_rows = r->model.bigram.rows,
-        .shape = batch_of_step,
-        .ctx = (void *)r,
-        .max = batch_largest(r),
-        .no_verify = run->opt->no_verify,
-    };
+    struct loader_config c = config_of(run);
     int rc = loader_new(&run->loader, &c);
     const char *made = rc ? "" : loader_tokenizer(run->loader);
     if (run->opt->tokenizer && *made && strcmp(made, run->opt->tokenizer))
         return err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s",
                        c.data, made, run->opt->tokenizer);
+    return rc;
+}
+
+/* Holds each validation chunk against its room for documents, where none is validated before the first
+ * step: at the run's end it would be too late. */
+static int check_val(struct run *run)
+{
+    const struct recipe *r = run->recipe;
+    struct chunk c;
+    int rc = 0;
+    if (!run->val || (r->data.val.every && run->first % r->data.val.every == 0))
+        return 0;
+    for (int64_t k = 0; k < r->data.val.tokens / r->data.val.chunk && !rc; k++)
+        rc = val_chunk(run->val, 0, k, &c);
     return rc;
 }
 
@@ -217,16 +320,21 @@ static int open_stream(struct run *run)
     if (run->recipe->data.cycle) /* before anything is waited for */
         return err_set(GPT_USAGE, "-d -: a stream of shards passes once, so data.cycle must be no "
                                   "(-s data.cycle=no)");
-    if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
-        return err_sys("cannot make an eventfd");
-    run_stop_wakes(run->wake);
-    return shard_stream_open(&run->stream, "-", run->wake);
+    return shard_stream_open(&run->stream, "-");
 }
 
 /* The beginning of a stream is for validation, so that comes first there. */
 static int open_data(struct run *run)
 {
+    if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return err_sys("cannot make an eventfd");
+    zio_wake(run->wake);
+    run_stop_wakes(run->wake);
     int rc = strcmp(run->opt->data, "-") ? 0 : open_stream(run);
+    if (!rc && *run->saved_data && !run->stream) {
+        struct loader_config c = config_of(run);
+        run->old_choice = corpus_was_old(c.data, &c.choice, run->saved_data);
+    }
     if (!rc && run->stream)
         rc = open_val(run);
     if (!rc)
@@ -240,6 +348,7 @@ static void close_data(struct run *run)
     val_free(run->val);
     shard_stream_close(run->stream);
     run_stop_wakes(-1);
+    zio_wake(-1);
     if (run->wake >= 0)
         close(run->wake);
 }
@@ -287,6 +396,26 @@ static int run_ranks(struct run *run)
     return run->code;
 }
 
+static void note_remark(void *run, const char *text) { ((struct run *)run)->opt->note(text); }
+
+/* GPT_INPUT where data that do not cycle end before the run. */
+static int check_tokens(const struct run *run)
+{
+    const struct recipe *r = run->recipe;
+    char fewer[64] = "";
+    int64_t n = loader_most_steps(run->loader);
+    if (n >= run->total)
+        return 0;
+    if (n > r->schedule.extension)
+        snprintf(fewer, sizeof fewer, ", -s schedule.steps=%lld ends before that",
+                 (long long)(n - r->schedule.extension));
+    return err_set(
+        GPT_INPUT,
+        "%s: expected tokens for %d steps, found enough for %lld at most, and data.cycle "
+        "is no: -s data.cycle=yes starts over%s",
+        run->opt->data, run->total, (long long)n, fewer);
+}
+
 int run_train(const struct run_options *o)
 {
     struct run run = { .opt = o,
@@ -295,33 +424,48 @@ int run_train(const struct run_options *o)
                        .wake = -1,
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
-    run.log = (struct runlog){ o->log, run.total };
+    run.log = (struct runlog){ .f = o->log, .total = run.total, .warn = warn_of_log, .ctx = &run };
     if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
-    if (!o->resume && (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed)))
+    if (!o->resume && !o->init &&
+        (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed, NULL)))
         return rc;
     if (o->bench) {
         rc = run_ranks(&run);
         initial_free(run.initial);
         return rc > 0 ? err_set(rc, "%s", run.message) : rc;
     }
-    if (!(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
+    rc = o->resume ? resume_find(&run) : 0;
+    if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
+    if (!rc && o->init)
+        rc = begin_open(&run);
+    if (!rc && !(rc = save_check(&run)))
+        rc = foretell(&run);
     if (!rc)
-        rc = save_check(&run);
+        rc = check_val(&run);
+    if (!rc)
+        rc = check_tokens(&run);
+    if (rc > 0 && run_stopping()) /* it waited for a pipe */
+        rc = RUN_STOPPED;
+    if (!rc && o->note && !o->backend->first)
+        recipe_remarks(o->recipe, note_remark, &run);
     run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);
         rc = run_ranks(&run);
         progress_end(&run.progress);
+        int unwritten = runlog_end(&run.log);
         if (rc > 0)
             rc = err_set(rc, "%s", run.message);
-        else if (runlog_status(&run.log))
-            rc = err_code();
+        else if (unwritten && !(rc == RUN_STOPPED && runlog_kept(&run.log)))
+            rc = unwritten;
+        runlog_release(&run.log);
     }
     if (o->out)
         ckpt_let_go(o->out);
     initial_free(run.initial);
+    begin_close(&run);
     close_data(&run);
     free(run.resume_dir);
     return rc;

@@ -3,7 +3,8 @@
  * One thread a rank, each with its own device, model and optimizer; they share
  * the communicator and the loader. run.c starts and ends the ranks, loop.c is a
  * rank's steps, save.c writes and reads checkpoints, check.c verifies, memory.c takes
- * and counts memory, plan.c prints what a run would take, bench.c times steps without data.
+ * and counts memory, begin.c begins with another run's weights, plan.c prints what a run would take,
+ * bench.c times steps without data.
  *
  *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2,
  *                              .backend = &cpu, .log = stdout };
@@ -11,7 +12,9 @@
  *
  * A run that was killed resumes from its last complete checkpoint and ends with the
  * same bits as one that was not. run_stop() may be called from a signal handler: the run
- * writes a checkpoint at the next step where it may, and returns RUN_STOPPED.
+ * writes a checkpoint at the next step where it may, and returns RUN_STOPPED. So does any other end
+ * but a fault of the state, of the device or of the communicator: data used up or damaged, a stream
+ * that ends; it returns the code that the end has.
  */
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
@@ -71,8 +74,9 @@ struct run_options {
     const struct token_mask *never; /* tokens that never follow (model_never); NULL: none */
     const char *tokenizer; /* whose tokens those are, as MANIFESTs say it (corpus.h) */
     const char *val; /* validation shards; NULL: those of data */
-    const char *out; /* directory of checkpoints; NULL: none are written */
+    const char *out; /* directory of checkpoints and of a copy of the log; NULL: none are written */
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
+    const char *init; /* the same: its weights are the initial ones; NULL: drawn ones */
     int ranks; /* of this process */
     size_t ops_bytes; /* that single ops take: of run_fits or run_memory */
     bool no_graph;
@@ -82,10 +86,14 @@ struct run_options {
     int stage; /* which */
     bool wide; /* with bench: its table is not broken for a terminal */
     int bench; /* measure this many pairs of steps a stage; 0: train */
-    int keep; /* checkpoints to keep, newest first; 0: all */
+    int keep; /* checkpoints to keep in out, newest first; 0: all */
+    bool keep_all_else; /* those that were there at the start stay */
     struct backend *backend;
     FILE *log;
     enum progress_mode progress;
+    void (*warn)(const char *message); /* tells what does not end the run; any rank's thread */
+    void (*note)(
+        const char *message); /* the same of what the run is like, before it; NULL: not wanted */
     const char *arguments; /* command line, for the log */
     double began; /* time at which the program started (now_seconds) */
 };
@@ -103,15 +111,33 @@ static inline bool run_captures(const struct recipe *r, bool no_graph)
     return !no_graph && run_phases(r) <= MAX_PHASES;
 }
 
-enum { RUN_STOPPED = -2 }; /* a signal ended the run; its state is saved */
+enum {
+    RUN_STOPPED = -20, /* a signal ended the run; its state is saved */
+    RUN_ENDED = -21 /* the checkpoint to resume is of the last step: there is nothing to do */
+};
+
+/* Steps done, -1: the run has not begun; and the step of the newest checkpoint, -1: there is none.
+ * Async-signal-safe. */
+struct run_progress {
+    int reached, kept;
+};
+struct run_progress run_progress(void);
 
 int run_train(const struct run_options *o) MUST_CHECK;
 void run_stop(void); /* async-signal-safe */
 
-/* The checkpoint to resume: path itself, or the newest complete one in it. Caller frees. */
+/* GPT_NO: DIR, the folder of a run's checkpoints, holds none, or is not there. */
+int run_begun(const char *dir) MUST_CHECK;
+/* The checkpoint to begin at: path itself, or the newest complete one in it. Caller frees. */
 int run_checkpoint(const char *path, char **dir) MUST_CHECK;
 /* The recipe in that checkpoint, with overrides. */
 int run_recipe(struct recipe **r, const char *path, const char *const *set, int n) MUST_CHECK;
+
+/* The recipe of a run that begins with that checkpoint's weights: `recipe`, or, NULL, that in the
+ * checkpoint, with overrides; model.rope_windows is set, so that rotary frequencies go on from there. said:
+ * in which line the models differ, so that the weights compute something else; "": in none. */
+int run_init_recipe(struct recipe **r, const char *path, const char *recipe, const char *const *set,
+                    int n, char *said, size_t size) MUST_CHECK;
 
 /* Bytes of device memory that a rank takes, the most of any rank, by what they are for: all are
  * taken before its first step. Counted by the code that takes them, on a device that computes nothing. */
@@ -139,8 +165,9 @@ struct run_fit {
 int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
 
-/* Prints parameters, memory, communication and schedule of a run on be->world ranks. wide: tables are not
- * broken for a terminal. */
-int run_plan(const struct recipe *r, const struct backend *be, bool wide, FILE *f) MUST_CHECK;
+/* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
+ * in run_options, how much of it a pass trains on. wide: tables are not broken for a terminal. */
+int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
+             bool wide, FILE *f) MUST_CHECK;
 
 #endif

@@ -11,18 +11,36 @@
  *     runlog_step(&l, 1, 18.64, 10.82, -1, 42.1, 42.1);
  *     if ((rc = runlog_status(&l))) ...        // a closed pipe or a full disk
  *
+ * runlog_keep adds a copy in the run's folder. Then no failure to write ends the run: where f fails
+ * the copy goes on, and what a full disk keeps out of the copy waits in memory.
+ *
  * Threads: one. f may be NULL: nothing is written.
  */
 #ifndef TRAIN_RUNLOG_H
 #define TRAIN_RUNLOG_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include "base/err.h"
 
+#define RUNLOG_NAME "log.txt" /* of the copy */
 struct runlog {
     FILE *f;
     int total;
+    void (*warn)(void *ctx, const char *message); /* of the first failure; NULL: not told */
+    void *ctx;
+    bool broken, said; /* f has failed */
+    int error; /* errno of that */
+    char why[256];
+    char *path; /* of the copy; NULL: none */
+    int fd;
+    char *rest; /* what the copy lacks: n bytes */
+    size_t n, room;
+    bool said_copy, torn; /* torn: a line is lost for want of memory */
 };
+
+/* Makes dir/log.txt, or goes on at its end. */
+int runlog_keep(struct runlog *l, const char *dir) MUST_CHECK;
 
 void runlog_key(struct runlog *l, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void runlog_recipe(struct runlog *l, const char *text);
@@ -45,11 +63,20 @@ void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, d
  * e4m3 represents. */
 void runlog_head(struct runlog *l, double amax, double limit);
 /* Seconds that the whole run took since the start of the program, and what they went for. */
-struct runlog_spent {
+struct runlog_clock {
     double whole, start, steps, validation, checkpoints;
 };
-void runlog_spent(struct runlog *l, const struct runlog_spent *e);
+void runlog_clock(struct runlog *l, const struct runlog_clock *e);
 void runlog_memory(struct runlog *l, double allocated_mib);
+/* Writes the lines so far. GPT_SYSTEM where f fails and there is no copy. */
 int runlog_status(struct runlog *l) MUST_CHECK;
+/* After the last line: GPT_SYSTEM where f or the copy has not been written in full. */
+int runlog_end(struct runlog *l) MUST_CHECK;
+/* True if the copy holds every line. */
+bool runlog_kept(const struct runlog *l);
+void runlog_sync(struct runlog *l); /* the copy is on the disk */
+void runlog_release(struct runlog *l);
+/* False if the log.txt in dir has no validation after the last step, `step`. */
+bool runlog_validated(const char *dir, int step);
 
 #endif

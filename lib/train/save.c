@@ -1,11 +1,16 @@
 /* save.c - writes the state of a run to checkpoints and loads it (checkpoint/checkpoint.h). */
 #include <assert.h>
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include "base/file.h"
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_write.h"
+#include "optim/untie.h"
 #include "train/rank.h"
 
 /* -- tensors of a rank ------------------------------------------------------------ */
@@ -26,31 +31,70 @@ static struct ckpt_tensor describe(const struct rank *k, const struct optim_tens
     return c;
 }
 
-/* Copies this rank's state to host memory, block after block. */
-static int gather_state(struct rank *k, struct ckpt_tensor *out, int *n, char **host)
+/* Where the next bytes of a tensor are on the device. */
+struct source {
+    struct rank *k;
+    const char *at;
+};
+
+static int next_bytes(void *arg, void *dst, size_t n)
+{
+    struct source *s = arg;
+    s->k->ops->download(s->k->ops, dst, s->at, n);
+    s->at += n;
+    return s->k->ops->status(s->k->ops);
+}
+
+/* The embedding follows the head until they part, and its master only here. */
+static bool follows_head(const struct rank *k, const struct optim_tensor *t)
+{
+    struct step_schedule at;
+    schedule_at(k->run->recipe, k->step, &at);
+    return at.tied && t->param == k->run->recipe->order.tied_embed && optim_is_master(&k->optim, t);
+}
+
+/* This rank's state: n tensors, which are downloaded as they are written. Collective where the embedding's
+ * master follows the head's. */
+static int list_state(struct rank *k, struct ckpt_tensor *out, struct source *from)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
-    int have = optim_tensors(&k->optim, t);
-    size_t bytes = 0, at = 0;
-    *n = 0;
+    int have = optim_tensors(&k->optim, t), n = 0;
+    bool follows = false;
     for (int i = 0; i < have; i++)
-        bytes += tensor_bytes(t[i].t);
-    if (!(*host = malloc(bytes ? bytes : 1)))
-        return err_sys("checkpoint: %zu bytes", bytes);
+        follows |= follows_head(k, &t[i]);
+    if (follows)
+        optim_tie_master(&k->optim);
     for (int i = 0; i < have; i++) {
         if (t[i].replicated && k->rank)
             continue;
-        out[*n] = describe(k, &t[i]);
-        out[(*n)++].data = *host + at;
-        k->ops->download(k->ops, *host + at, t[i].t.data, tensor_bytes(t[i].t));
-        at += tensor_bytes(t[i].t);
+        from[n] = (struct source){ k, t[i].t.data };
+        out[n] = describe(k, &t[i]);
+        out[n].fill = next_bytes;
+        out[n].arg = &from[n];
+        n++;
     }
-    return k->ops->status(k->ops);
+    return n;
+}
+
+/* Bytes of all ranks' state. */
+static double state_bytes(const struct rank *k)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int n = optim_tensors(&k->optim, t);
+    double bytes = 0;
+    for (int i = 0; i < n; i++) {
+        struct ckpt_tensor c = describe(k, &t[i]);
+        double size = (double)dtype_size(c.dtype);
+        for (int j = 0; j < c.rank; j++)
+            size *= (double)c.shape[j];
+        bytes += size;
+    }
+    return bytes;
 }
 
 /* -- key-value state ----------------------------------------------------------------- */
 
-enum { MAX_STATE = MAX_PARAMS + 8, STATE_TEXT = 80 };
+enum { MAX_STATE = MAX_PARAMS + 12, STATE_TEXT = 80 };
 struct kv_state {
     struct ckpt_kv kv[MAX_STATE];
     char text[MAX_STATE][2][STATE_TEXT];
@@ -80,19 +124,28 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     put(s, "loader.step", NULL, p->step);
     put(s, "loader.epoch", NULL, p->epoch);
     put(s, "loader.shard", NULL, p->shard);
-    put(s, "loader.document", NULL, p->document);
+    put(s, "loader.document", NULL, p->at.document);
+    if (k->run->recipe->data.cut == CUT_PIECES) {
+        put(s, "loader.round", NULL, p->at.round);
+        put(s, "loader.token", NULL, p->at.token);
+        put(s, "loader.piece", NULL, k->run->recipe->data.piece);
+    }
+    if (p->used >= 0)
+        put(s, "loader.used", NULL, p->used);
     for (int i = 0; i < k->banks.n; i++)
         if (rule_has_adam(&k->banks.p[i].spec->rule))
             put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
     put_text(s, "loader.id", loader_id(k->run->loader));
     if (*loader_tokenizer(k->run->loader))
         put_text(s, "tokenizer", loader_tokenizer(k->run->loader));
+    if (*k->run->begun)
+        put_text(s, "init", k->run->begun);
 }
 
 /* -- writing --------------------------------------------------------------------------- */
 
-/* 0 if all ranks have succeeded. A rank that has not returns its own code and ends the run; the
- * others wait in the barrier until it does, so that its message is the run's. */
+/* 0 if all ranks have succeeded. Else the own code of a rank that has not, and -code of another on
+ * the rest. */
 static int agree(struct rank *k, int mine)
 {
     double code = mine, all[MAX_RANKS];
@@ -101,13 +154,34 @@ static int agree(struct rank *k, int mine)
         return rc ? rc : mine;
     for (int i = 0; i < k->world; i++)
         if (all[i] != 0)
-            return k->comm->barrier(k->comm);
+            return -(int)all[i];
     return 0;
+}
+
+/* Checkpoints of later steps may be removed. */
+static int64_t removes_above(const struct run *run)
+{
+    return run->opt->keep_all_else ? run->first : -1;
+}
+
+/* Removes checkpoints but the newest `keep`. *text: "; removed: step 2 4", or nothing. */
+static int prune(const struct run *run, int keep, char *text, size_t size)
+{
+    const char *out = run->opt->out;
+    int64_t *steps, above = removes_above(run);
+    int n, at = 0, rc = ckpt_prunable(out, keep, 0, above, &steps, &n);
+    *text = 0;
+    for (int i = 0; i < n && !rc && (size_t)at < size; i++)
+        at += snprintf(text + at, size - (size_t)at, i ? " %lld" : "; removed: step %lld",
+                       (long long)steps[i]);
+    free(steps);
+    return rc ? rc : ckpt_prune(out, keep, 0, above, NULL);
 }
 
 static int commit(struct rank *k)
 {
-    const struct run_options *o = k->run->opt;
+    struct run *run = k->run;
+    char removed[400] = "";
     struct kv_state s;
     char tool[128];
     gather_kv(k, &s);
@@ -116,31 +190,31 @@ static int commit(struct rank *k)
         .tokens = k->tokens_seen,
         .ranks = k->world,
         .tool = version_tool("gpt-train", tool, sizeof tool),
-        .recipe = recipe_canonical(k->run->recipe),
+        .recipe = recipe_canonical(run->recipe),
         .state = s.kv,
         .nstate = s.n,
     };
-    int rc = ckpt_commit(o->out, &info);
-    return !rc && o->keep ? ckpt_prune(o->out, o->keep, 0, NULL) : rc;
-}
-
-int save_checkpoint(struct rank *k)
-{
-    const char *out = k->run->opt->out;
-    /* A checkpoint has neither gradients nor the record of touched rows. */
-    assert(!k->optim.sparse || k->step == k->run->total || sparse_settled(k->optim.sparse));
-    struct ckpt_tensor t[OPTIM_MAX_TENSORS];
-    char *host = NULL;
-    int n = 0, rc = agree(k, check_states(k));
-    if (!rc)
-        rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
+    int rc = ckpt_commit(run->opt->out, &info);
     if (rc)
         return rc;
-    rc = gather_state(k, t, &n, &host);
-    if (!rc)
-        rc = ckpt_write_rank(out, k->step, k->rank, t, n, 1);
-    free(host);
-    rc = agree(k, rc);
+    if (run->opt->keep && prune(run, run->opt->keep, removed, sizeof removed))
+        run_warn(run, err_message());
+    runlog_key(&run->log, "checkpoint", "step %d%s", k->step, removed);
+    rc = runlog_status(&run->log);
+    runlog_sync(&run->log);
+    return rc;
+}
+
+static int write_state(struct rank *k)
+{
+    const char *out = k->run->opt->out;
+    struct ckpt_tensor t[OPTIM_MAX_TENSORS];
+    struct source from[OPTIM_MAX_TENSORS];
+    int rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
+    if (rc)
+        return rc;
+    int n = list_state(k, t, from);
+    rc = agree(k, ckpt_write_rank(out, k->step, k->rank, t, n, 1));
     if (rc) {
         if (k->rank == 0)
             ckpt_abort(out, k->step);
@@ -149,13 +223,119 @@ int save_checkpoint(struct rank *k)
     return agree(k, k->rank ? 0 : commit(k));
 }
 
+static double room_on_disk(const char *out)
+{
+    struct statvfs fs;
+    return statvfs(out, &fs) || !fs.f_blocks ? INFINITY /* some file systems do not say */
+                                             : (double)fs.f_bavail * (double)fs.f_frsize;
+}
+
+/* Collective, after a failure to write. Where the disk is full and there are two checkpoints or more that
+ * this run removes in time, removes the oldest of them now. */
+static bool make_room(struct rank *k)
+{
+    const struct run_options *o = k->run->opt;
+    char why[sizeof k->run->message], removed[400], text[600];
+    double gave = 0, all[MAX_RANKS];
+    int64_t *steps;
+    int n = 0, code = err_code();
+    snprintf(why, sizeof why, "%s", err_message());
+    if (!k->rank && o->keep && room_on_disk(o->out) < state_bytes(k) &&
+        !ckpt_prunable(o->out, 1, 0, removes_above(k->run), &steps, &n)) {
+        free(steps);
+        gave = n > 0 && !prune(k->run, n, removed, sizeof removed);
+    }
+    if (gave != 0) {
+        snprintf(text, sizeof text, "%s: the disk is full%s, for step %d", o->out, removed,
+                 k->step);
+        run_warn(k->run, text);
+    }
+    bool heard = !k->comm->gather_host(k->comm, &gave, 1, all);
+    err_set(code, "%s", why);
+    return heard && all[0] != 0;
+}
+
+/* The message of the first rank of this process that says it. */
+static void warn_unsaved(struct rank *k)
+{
+    struct run *run = k->run;
+    char text[sizeof run->message];
+    pthread_mutex_lock(&run->lock);
+    bool first = run->unsaved != k->step;
+    run->unsaved = k->step;
+    pthread_mutex_unlock(&run->lock);
+    snprintf(text, sizeof text,
+             "no checkpoint of step %d: %.400s; the run goes on, and the next one is tried",
+             k->step, err_message());
+    if (first)
+        run_warn(run, text);
+}
+
+int save_checkpoint(struct rank *k, bool required)
+{
+    struct run *run = k->run;
+    /* A checkpoint has neither gradients nor the record of touched rows. */
+    assert(!k->optim.sparse || k->step == run->total || sparse_settled(k->optim.sparse));
+    rank_enter(k, "checkpoint", false);
+    bool disk = false;
+    int rc = agree(k, check_states(k));
+    if (!rc)
+        do {
+            rc = write_state(k);
+            disk = abs(rc) == GPT_SYSTEM && !rank_status(k);
+        } while (disk && make_room(k));
+    if (!rc) {
+        run_keeps(k->step);
+        return 0;
+    }
+    if (!disk || required) /* a rank that has no message waits for the end that the other brings */
+        return rc < 0 ? k->comm->barrier(k->comm) : rc;
+    if (rc > 0)
+        warn_unsaved(k);
+    return 0;
+}
+
+bool save_whole(const struct rank *k)
+{
+    return k->step % k->run->recipe->optimizer.period == 0 || k->step == k->run->total;
+}
+
+int save_room(struct rank *k)
+{
+    const char *out = k->run->opt->out;
+    if (!out || k->rank)
+        return 0;
+    double one = state_bytes(k), room = room_on_disk(out), unit = one < 1e9 ? 1 << 20 : 1 << 30;
+    const char *name = one < 1e9 ? "MiB" : "GiB";
+    char text[400];
+    snprintf(text, sizeof text, "%.200s: %.1f %s free, and a checkpoint may take %.1f", out,
+             room / unit, name, one / unit);
+    if (room < one)
+        return err_set(GPT_SYSTEM, "%s: name a folder on another disk", text);
+    if (room < 2 * one) {
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 ": a second beside it, as the next one is written, may not fit");
+        run_warn(k->run, text);
+    }
+    return 0;
+}
+
 /* -- reading ---------------------------------------------------------------------------- */
 
 int run_checkpoint(const char *path, char **dir)
 {
     int rc = ckpt_at(path, dir);
     if (rc == GPT_NO)
-        return err_set(GPT_INPUT, "%s: no complete checkpoint to resume", path);
+        return err_set(GPT_INPUT, "%s: no complete checkpoint", path);
+    return rc;
+}
+
+int run_begun(const char *dir)
+{
+    struct stat st;
+    char *newest = NULL;
+    int rc = stat(dir, &st) && errno == ENOENT ? GPT_NO : ckpt_latest(dir, &newest);
+    free(newest);
     return rc;
 }
 
@@ -174,37 +354,89 @@ int run_recipe(struct recipe **r, const char *path, const char *const *set, int 
     return rc;
 }
 
+/* Of a number that not every checkpoint has. */
+static int state_or(const struct ckpt *c, const char *key, int64_t otherwise, int64_t *out)
+{
+    *out = otherwise;
+    return ckpt_state(c, key) ? ckpt_state_i64(c, key, out) : 0;
+}
+
+/* Reads what only runs with data.cut = pieces have, and how much of the pass was trained on, which
+ * checkpoints of older versions do not say. */
+static int read_pieces(struct run *run, struct ckpt *c, struct loader_pos *p)
+{
+    bool begin = !p->epoch && !p->shard && !p->at.document;
+    int64_t piece;
+    int rc;
+    if ((rc = state_or(c, "loader.round", 0, &p->at.round)) ||
+        (rc = state_or(c, "loader.token", 0, &p->at.token)) ||
+        (rc = state_or(c, "loader.piece", run->recipe->data.piece, &piece)) ||
+        (rc = state_or(c, "loader.used", begin ? 0 : -1, &p->used)))
+        return rc;
+    if ((p->at.round || p->at.token) && piece != run->recipe->data.piece)
+        return err_set(
+            GPT_INPUT,
+            "%s: expected data.piece = %lld, as the run had, found %d: it is constant in "
+            "a run",
+            run->resume_dir, (long long)piece, run->recipe->data.piece);
+    return 0;
+}
+
 static int read_position(struct run *run, struct ckpt *c)
 {
     struct loader_pos *p = &run->start;
     const char *id = ckpt_state(c, "loader.id");
     int rc;
     if (id && strcmp(id, loader_id(run->loader)))
-        return err_set(GPT_INPUT, "%s: made with data %s, but these are %s", run->resume_dir, id,
-                       loader_id(run->loader));
+        return err_set(GPT_INPUT,
+                       "%s: made with data %s, but -d %s is %s: name the shards that the run began "
+                       "with, in the same order; on others its place in the data means nothing",
+                       run->resume_dir, id, run->opt->data, loader_id(run->loader));
     if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
         (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
         (rc = ckpt_state_i64(c, "loader.shard", &p->shard)) ||
-        (rc = ckpt_state_i64(c, "loader.document", &p->document)))
+        (rc = ckpt_state_i64(c, "loader.document", &p->at.document)) ||
+        (rc = read_pieces(run, c, p)))
         return rc;
-    if (!id && (p->epoch || p->shard || p->document)) /* without: at the beginning of any data */
-        return err_set(GPT_INPUT, "%s: made with data (unknown), but these are %s", run->resume_dir,
-                       loader_id(run->loader));
+    if (!id && (p->epoch || p->shard || p->at.document)) /* without: at the beginning of any data */
+        return err_set(GPT_INPUT,
+                       "%s: does not say with which data it was made, and stands in their middle",
+                       run->resume_dir);
+    return 0;
+}
+
+int resume_find(struct run *run)
+{
+    const struct run_options *o = run->opt;
+    struct ckpt *c;
+    int rc = run_checkpoint(o->resume, &run->resume_dir);
+    if (rc || (rc = ckpt_open(&c, run->resume_dir)))
+        return rc;
     run->first = (int)ckpt_info(c)->step;
     run->tokens_seen = ckpt_info(c)->tokens;
+    if (ckpt_state(c, "loader.id"))
+        snprintf(run->saved_data, sizeof run->saved_data, "%s", ckpt_state(c, "loader.id"));
+    ckpt_close(c);
     if (run->first > run->total)
-        return err_set(GPT_INPUT, "%s: step %d, but the recipe ends at %d", run->resume_dir,
-                       run->first, run->total);
-    return 0;
+        return err_set(
+            GPT_INPUT,
+            "%s: step %d, but the recipe ends at %d; -s schedule.steps=N with N above %d "
+            "goes on",
+            run->resume_dir, run->first, run->total, run->first - run->recipe->schedule.extension);
+    bool validated =
+        !run->recipe->data.val.tokens || runlog_validated(o->out ? o->out : o->resume, run->total);
+    return run->first == run->total && validated ? RUN_ENDED : 0;
 }
 
 int resume_open(struct run *run)
 {
     struct ckpt *c;
-    int rc = run_checkpoint(run->opt->resume, &run->resume_dir);
-    if (rc || (rc = ckpt_open(&c, run->resume_dir)))
+    int rc = ckpt_open(&c, run->resume_dir);
+    if (rc)
         return rc;
     rc = read_position(run, c);
+    if (ckpt_state(c, "init"))
+        snprintf(run->begun, sizeof run->begun, "%s", ckpt_state(c, "init"));
     ckpt_close(c);
     return rc;
 }

@@ -10,7 +10,8 @@ static const struct {
     [DT_BF16] = { "bf16", 2 }, [DT_F16] = { "f16", 2 },   [DT_E4M3] = { "e4m3", 1 },
     [DT_E5M2] = { "e5m2", 1 }, [DT_I64] = { "i64", 8 },   [DT_I32] = { "i32", 4 },
     [DT_I16] = { "i16", 2 },   [DT_U16] = { "u16", 2 },   [DT_I8] = { "i8", 1 },
-    [DT_U8] = { "u8", 1 },     [DT_BOOL] = { "bool", 1 },
+    [DT_U8] = { "u8", 1 },     [DT_BOOL] = { "bool", 1 }, [DT_U64] = { "u64", 8 },
+    [DT_U32] = { "u32", 4 },
 };
 enum { NTYPES = sizeof types / sizeof types[0] };
 

@@ -1,6 +1,6 @@
 /* dtype.h - element types and their exact conversions.
  *
- * Rounding is to nearest even everywhere. fp8 conversions saturate (e4m3 "fn"
+ * Rounding is to nearest even where nothing else is said. fp8 conversions saturate (e4m3 "fn"
  * at 448, e5m2 at 57344) and keep NaN. Pure functions, safe in any thread.
  */
 #ifndef TYPES_DTYPE_H
@@ -24,7 +24,9 @@ enum dtype {
     DT_U16,
     DT_I8,
     DT_U8,
-    DT_BOOL
+    DT_BOOL,
+    DT_U64,
+    DT_U32
 };
 
 size_t dtype_size(enum dtype t); /* bytes an element; 0 for DT_NONE */
@@ -51,6 +53,11 @@ static inline uint16_t bf16_from_f32(float x)
     if ((u & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(u >> 16) | 0x0040; /* quiet NaN */
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
+}
+/* To nearest, halves away from zero: beside low halves a tie to even could not be told apart. */
+static inline uint16_t bf16_from_f32_away(float x)
+{
+    return x == x ? (uint16_t)((f32_bits(x) + 0x8000) >> 16) : bf16_from_f32(x);
 }
 /* The value of x after rounding to bf16. */
 static inline float bf16_round(float x) { return bf16_to_f32(bf16_from_f32(x)); }

@@ -100,7 +100,7 @@ static double time_shard(const char *data, int64_t *tokens)
     struct shard *s;
     double start;
 
-    if (corpus_open(&c, data, SPLIT_TRAIN))
+    if (corpus_open(&c, data, SPLIT_TRAIN, NULL))
         die();
     want.bos = c.bos;
     start = now_seconds();
@@ -130,7 +130,7 @@ static void show(const char *what, double t[RUNS])
 static void time_index(int tokens)
 {
     struct chunk_shape s = { .tokens = tokens,
-                             .bound = cu_bound(tokens),
+                             .bound = cu_bound(tokens, 0),
                              .vocab = 50304,
                              .bigram_rows = BIGRAM_ROWS,
                              .csr = true };

@@ -76,7 +76,7 @@ static void *run_rank(void *arg)
 
     check(ops_cpu_new(&o));
     check(banks_init(&b, k->r, o, k->c->rank, k->c->world));
-    check(initial_new(&v, k->r, 1));
+    check(initial_new(&v, k->r, 1, NULL));
     check(banks_fill(&b, v));
     initial_free(v);
     check(optim_init(&z, k->r, &b, o, k->c));

@@ -165,7 +165,7 @@ int main(int argc, char **argv)
         return 77;
     }
     check(recipe_read(&r, name, NULL, 0));
-    check(initial_new(&v, r, 1));
+    check(initial_new(&v, r, 1, NULL));
     check(ops_cuda_new(&o, 0));
     check(banks_init_weights(&banks, r, o));
     check(model_init_to(&m, &banks, 0, MOST, position + (RUNS + 2) * STEPS));

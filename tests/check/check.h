@@ -47,7 +47,8 @@ int check_code(int rc, int want, const char *part, const char *file, int line, c
 
 /* How many checks have failed. */
 long check_failures(void);
-/* Prints the sum and returns the exit status: 1 where a check failed or none was made. */
+/* Prints the sum and returns the exit status: 1 where a check failed, or none was made and tests of all ops
+ * were asked for. */
 int check_done(void);
 /* Prints for want of what the test is skipped and returns that exit status. */
 int check_skip(const char *word);

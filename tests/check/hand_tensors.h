@@ -29,6 +29,13 @@ static inline struct tensor floats(struct ops *o, int64_t rows, int64_t cols, co
     return t;
 }
 
+static inline struct tensor bf16s(struct ops *o, int64_t n, const float *v)
+{
+    struct tensor t = tensor_of(o->alloc(o, (size_t)n * 2, "test"), DT_BF16, 1, n);
+    o->copy(o, t, floats(o, 1, n, v));
+    return t;
+}
+
 static inline float f32_at(struct tensor t, int64_t i) { return ((float *)t.data)[i]; }
 
 #endif

@@ -169,13 +169,97 @@ load tokshard_setup
         [ "$stderr" = "gpt-tokshard: bad.jsonl: line 2: $2" ]
     }
     check '{"txt": "x"}' "expected a field 'text', found none"
-    check '{"text": 5}' "column 10: expected field 'text' to be a string"
+    check '{"text": 5}' "column 10: expected field 'text' to be a string, found 5"
     check '{"text": "x"' "column 13: expected ',' or '}', found the end of the line"
     check '{"text": "x' "column 12: expected the closing '\"' of a string, found the end of the line"
     check '{"text": "\q"}' 'column 11: expected one of \" \\ \/ \b \f \n \r \t \u'
     check '["text"]' "column 1: expected '{'"
     check '{"text": "a"} x' "column 15: expected the end of the line"
     check '{"a": [1, {"b": tru}], "text": "a"}' "column 17: expected a value"
+}
+
+# Lines of .jsonl without a text: some that do not parse, without the field, with another type, with
+# the field twice, and one longer than what is held of a line (2 MiB).
+bad_lines() {
+    printf '%s\n' '{"text": "x"' '{"text": "x' '{"text": "\q"}' '["text"]' '{"text": "a"} x' 'no json' '{' \
+        '{"txt": "x"}' '{}' '{"x": {"text": "a"}}' '{"text": 5}' '{"text": null}' '{"text": ["a"]}' \
+        '{"text": "a", "text": "b"}'
+    head -c 3000000 /dev/zero | tr '\0' x | sed 's/^/{"text": "/'
+    echo
+}
+
+@test "--skip-bad: lines without a text are counted; the shards are those of the other lines" {
+    corpus > good.jsonl
+    bad_lines > lines
+    bad=$(wc -l < lines)
+    [ "$bad" -eq 15 ]
+    # each before some line of good.jsonl, blank lines between
+    awk 'NR == FNR { bad[n++] = $0; next }
+         { if (FNR % 18 == 7 && k < n) print bad[k++] "\n\n  "; print }' lines good.jsonl > mixed.jsonl
+    [ "$(wc -l < mixed.jsonl)" -eq $(($(wc -l < good.jsonl) + 3 * bad)) ]
+    zstd -q mixed.jsonl
+    for options in "--shard-tokens 1000 --split 0.2 --level 1 -j 3" "--shuffle 5 --val-tokens 2000 -j 1" \
+                   "--val-first --val-tokens 1000 --index"; do
+        # shellcheck disable=SC2086
+        bytes -f -o good $options good.jsonl
+        for input in mixed.jsonl mixed.jsonl.zst; do
+            # shellcheck disable=SC2086
+            run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -f -o out --skip-bad $options $input
+            [ "$status" -eq 0 ]
+            [ "${stderr_lines[0]}" = "gpt-tokshard: $bad lines without a text passed over, the first: \
+$input: line 7: column 13: expected ',' or '}', found the end of the line" ]
+            [[ ${stderr_lines[1]} == "gpt-tokshard: 300 documents, "* ]]
+            [ "${#stderr_lines[@]}" -eq 2 ]
+            diff -r -x MANIFEST good out
+            diff <(grep -v -e ^arguments -e ^skipped -e ^manifest good/MANIFEST) \
+                 <(grep -v -e ^arguments -e ^skipped -e ^manifest out/MANIFEST)
+            grep -qx "skipped: $bad" out/MANIFEST
+            grep -qx 'skipped: 0' good/MANIFEST
+            [ -z "$(bytes --verify -q out)" ]
+        done
+    done
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --stats --skip-bad mixed.jsonl
+    [ "$status" -eq 0 ]
+    [ "$output" = "$(bytes --stats good.jsonl)" ]
+    [[ $stderr == "gpt-tokshard: $bad lines without a text passed over, "* ]]
+    bytes -o - --skip-bad --format jsonl - < mixed.jsonl | cmp - <(bytes -o - good.jsonl)
+    run --separate-stderr T --tokenizer byte -o quiet --skip-bad mixed.jsonl
+    [ "$status" -eq 0 ]
+    [ -z "$output$stderr" ]
+}
+
+@test "without --skip-bad each such line is refused, with file and line; with it, all else still is" {
+    bad_lines > lines
+    n=0
+    while IFS= read -r line; do
+        printf '{"text": "good"}\n%s\n{"text": "good"}\n' "$line" > bad.jsonl
+        run --separate-stderr T --tokenizer byte -o no bad.jsonl
+        [ "$status" -eq 3 ]
+        [[ $stderr == "gpt-tokshard: bad.jsonl: line 2: "* ]]
+        [ ! -e no/MANIFEST ]
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -f -o out --skip-bad bad.jsonl
+        [ "$status" -eq 0 ]
+        [[ ${stderr_lines[0]} == "gpt-tokshard: 1 line without a text passed over, the first: bad.jsonl: line 2: "* ]]
+        n=$((n + 1))
+    done < lines
+    [ "$n" -eq 15 ]
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -o none --skip-bad lines --format jsonl
+    [ "$status" -eq 3 ]
+    [ "${stderr_lines[1]}" = "gpt-tokshard: lines: expected a document, found none" ]
+    printf '{"text": "\xff"}\n' > invalid.jsonl
+    run --separate-stderr T --tokenizer byte -o none --skip-bad --invalid error invalid.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == "gpt-tokshard: invalid.jsonl: line 1: document offset 0: expected UTF-8"* ]]
+    # a compressed file that is cut off, also in a line of more than 2 MiB
+    awk 'BEGIN { srand(1); printf "{\"text\": \""; for (i = 0; i < 3000000; i++) printf "%c", 97 + rand() * 26; print "\"}" }' |
+        zstd -q > long.jsonl.zst
+    head -c 1500000 long.jsonl.zst > cut.jsonl.zst
+    run --separate-stderr T --tokenizer byte -o none --skip-bad cut.jsonl.zst
+    [ "$status" -eq 3 ]
+    [[ $stderr == "gpt-tokshard: cut.jsonl.zst: "*"(in or after line 1)" ]]
+    run --separate-stderr env TMPDIR=/proc/x "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --skip-bad -o none long.jsonl.zst
+    [ "$status" -eq 4 ]
+    [[ $stderr == *"cannot open a temporary file in '/proc/x': No such file or directory" ]]
 }
 
 @test "a key may be spelt with escapes, and stand anywhere" {
@@ -236,12 +320,9 @@ load tokshard_setup
 --verify -o out made|--verify beside -o
 --decode -o out made/text_train_000001.bin|--decode beside -o
 --full -o out a.txt|--full needs --verify
---resume --repair -o made a.txt|--resume beside --repair
---resume --force -o made a.txt|--resume beside --force
---repair --force -o made a.txt|--repair beside --force
 --tokenizer byte --vocab none -o out a.txt|--vocab beside --tokenizer byte
 --quiet --progress -o out a.txt|--quiet beside --progress
---stats --resume a.txt|need -o DIR
+--stats --index a.txt|--index needs -o DIR
 --stats -o - a.txt|-o - beside --stats
 --index -o - a.txt|no index
 -o out - -|'-' is given twice
@@ -294,8 +375,7 @@ END
     # independent places is below 4 / sqrt(3000) = 0.07 but once in 16000 seeds
     sed 's/^document \([0-9]*\):.*/\1/' a.txt | awk '{ x = NR - 1500.5; y = $1 - 1499.5; s += x * y; q += x * x }
         END { r = s / q; if (r < 0) r = -r; exit !(r < 0.07) }'
-    [ ! -e a/MANIFEST.partial ]
-    [ "$(ls a | wc -l)" -eq 2 ]
+    [ "$(ls -A a | wc -l)" -eq 2 ]
 }
 
 @test "--val-tokens of a pipe takes the same documents as of a file" {

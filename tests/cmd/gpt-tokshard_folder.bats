@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# gpt-tokshard's folder of shards: kept, verified, repaired, and whole whatever happens to the job.
+# gpt-tokshard's folder of shards: verified, replaced with --force, and whole
+# or absent whatever happens to the job.
 
 bats_require_minimum_version 1.5.0
 load tokshard_setup
@@ -14,15 +15,30 @@ load tokshard_setup
     [ "$(ls out)" = "MANIFEST
 text_train_000001.bin" ]
     rm out/MANIFEST                        # shards of somebody else, as far as we know
-    for more in "" --resume; do
-        run --separate-stderr T --tokenizer byte -o out $more c.jsonl
-        [ "$status" -eq 4 ]
-        [[ $stderr == *"'out/text_train_000001.bin' exists without a MANIFEST (--repair makes that again, --force the shards anew)" ]]
-    done
+    run --separate-stderr T --tokenizer byte -o out c.jsonl
+    [ "$status" -eq 4 ]
+    [ "$stderr" = "gpt-tokshard: 'out/text_train_000001.bin' exists without a MANIFEST (--force makes the shards anew)" ]
     bytes -o out --force --name other c.jsonl
     [ "$(ls out)" = "MANIFEST
 other_train_000001.bin
 text_train_000001.bin" ]
+}
+
+@test "--force takes only names of shards of this prefix, and not before the new ones are whole" {
+    corpus > c.jsonl
+    bytes -o out --index --level 1 --split 0.1 c.jsonl
+    others="text_train_notes.bin text_train_000001.txt text_val_000000.bin.tmp text_train_01.bin text000001.bin mytext_train_000001.bin
+        text_train_000002.bin.7.0.tmp MANIFEST.1.2.tmp notes.tmp"
+    for name in $others; do echo "$name" > "out/$name"; done
+    cp -r out before
+    { cat c.jsonl; echo '{"txt": "the job ends here"}'; } > bad.jsonl
+    run --separate-stderr T --tokenizer byte -o out --force bad.jsonl
+    [ "$status" -eq 3 ]
+    diff -r before out
+    bytes -o out --force a.txt
+    # shellcheck disable=SC2086
+    [ "$(ls -A out)" = "$(printf '%s\n' MANIFEST text_train_000001.bin $others | sort)" ]
+    for name in $others; do [ "$(cat "out/$name")" = "$name" ]; done
 }
 
 @test "--verify: quick sees sizes and headers, --full every byte and token" {
@@ -63,237 +79,84 @@ text_train_000001.bin" ]
     [ "$status" -eq 4 ]
 }
 
-@test "--repair makes damaged and missing shards again, and only those" {
-    corpus 2000 > c.jsonl
-    cp c.jsonl other.jsonl
-    sed -i '900s/document/dOcument/' other.jsonl
-    for options in "--split 0.1" "--val-tokens 9000 --shuffle 3 --level 1" \
-                   "--val-first --val-tokens 9000" "--val-first"; do
-        echo "$options"
-        bytes -f -o out --shard-tokens 4000 $options c.jsonl
-        rm -rf good; cp -r out good
-        for damage in "val_000000" "train_000003" "train_000005 train_000007" "val_000000 train_000002"; do
-            for d in $damage; do
-                f=$(ls out/text_$d*)
-                printf '\x07' | dd of=$f bs=1 seek=1600 conv=notrunc status=none
-            done
-            touch -d @1 out/*
-            bytes --repair -o out --shard-tokens 4000 $options c.jsonl
-            diff -r good out
-            [ "$(find out -newermt @2 -name '*.bin*' | wc -l)" -eq "$(wc -w <<< "$damage")" ]
-        done
-        rm out/text_train_000002*
-        bytes --repair -o out --shard-tokens 4000 $options c.jsonl
-        diff -r good out
-        run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --repair -o out \
-            --shard-tokens 4000 $options c.jsonl
-        [ "$status" -eq 0 ]
-        [[ $stderr == *"0 of "*" shards made again" ]]
-    done
-    # another input, other options: refused, and nothing changes
-    rm out/text_train_000002.bin
-    rm -rf good; cp -r out good
-    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 4000 --val-first other.jsonl
-    [ "$status" -eq 3 ] || [ "$(grep -c dOc <(T --decode out/text_train_000002.bin))" -eq 0 ]
-    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 5000 --val-first c.jsonl
-    [ "$status" -eq 3 ]
-    [[ $stderr == *"expected 'shard-tokens=5000' as this command has it, found 'shard-tokens=4000'"* ]]
-    head -50 c.jsonl > short.jsonl
-    rm -f out/text_train_000005.bin
-    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 4000 --val-first short.jsonl
-    [ "$status" -eq 3 ]
-    [[ $stderr == *"the input ended before"* ]]
+# Starts a job, with further OPTIONs, on a pipe that stays open, and waits until it has a shard.
+begin_job() {
+    mkfifo pipe
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format jsonl -j 2 --shard-tokens 100k "$@" -o out pipe 3>&- &
+    pid=$!
+    exec 7> pipe
+    rm pipe
+    cat c.jsonl >&7
+    for _ in $(seq 600); do [ -e out/.shards.tmp/text_train_000003.bin ] && break; sleep 0.05; done
+    [ -e out/.shards.tmp/text_train_000003.bin ]
 }
 
-@test "--repair makes a damaged or missing MANIFEST again, where all shards come out as they stand" {
-    corpus 2000 > c.jsonl
-    for options in "--split 0.1 --index" "--val-tokens 9000 --shuffle 3 --level 1" "--val-first"; do
-        echo "$options"
-        o="--tokenizer byte -o out --shard-tokens 4000 $options"
-        T -f $o c.jsonl
-        sed -i '/^arguments:/d;/^manifest:/d' out/MANIFEST     # of the command, and the hash with them
-        rm -rf good; cp -r out good
-        for damage in "rm out/MANIFEST" "truncate -s -9 out/MANIFEST" \
-                      "sed -i s/gpt-shards.2/gpt-shards.1/ out/MANIFEST" "rm out/MANIFEST out/text_*2.*"; do
-            $damage
-            run --separate-stderr "$GPT_BIN/gpt-tokshard" $o --repair c.jsonl
-            [ "$status" -eq 0 ]
-            [[ $stderr == *" shards made again, and the MANIFEST" ]]
-            T --verify --full out
-            grep -q "^arguments: .*--repair" out/MANIFEST
-            sed -i '/^arguments:/d;/^manifest:/d' out/MANIFEST
-            diff -r good out
-        done
-    done
-    [[ $stderr == *": "[1-9]*" of "* ]]
-
-    # What is there is of another input or other options, or damaged: told, kept, and not named.
-    rm out/MANIFEST good/MANIFEST
-    o="--tokenizer byte --repair -o out --shard-tokens 4000 --val-first"
-    refused() {        # EXPECTED ARGUMENT...
-        run --separate-stderr T "${@:2}"
-        [ "$status" -eq 3 ]
-        [[ $stderr == *"$1"* ]]
-        diff -r good out
-    }
-    sed '900s/document/dOcument/' c.jsonl > other.jsonl
-    head -1500 c.jsonl > short.jsonl
-    refused "found other tokens" $o other.jsonl
-    refused "found other tokens" $o --shard-tokens 5000 c.jsonl
-    refused "is there, but this input and these options do not make it" $o --level 1 c.jsonl
-    refused "found other tokens" $o short.jsonl
-    cp out/text_train_000003.bin good/text_train_000999.bin
-    cp out/text_train_000003.bin out/text_train_000999.bin
-    refused "out/text_train_000999.bin: is there, but this input" $o c.jsonl
-    rm {good,out}/text_train_000999.bin
-    printf '\x07' | dd of=out/text_train_000003.bin bs=1 seek=1600 conv=notrunc status=none
-    cp out/text_train_000003.bin good
-    refused "out/text_train_000003.bin: expected what this input and these options make" $o c.jsonl
-    touch good/text_train_000003.idx out/text_train_000003.idx
-    refused "out/text_train_000003.idx: is there" $o c.jsonl
-    rm out/text_train_000003.*
-    T $o c.jsonl
-    T --verify --full out
-    rm -r out/*
-    run --separate-stderr T $o c.jsonl
-    [ "$status" -eq 3 ]
-    [[ $stderr == *"out: holds neither a MANIFEST nor a shard: nothing to repair" ]]
-}
-
-@test "--repair refuses a shard that comes out otherwise" {
-    corpus 200 > c.jsonl
-    bytes -o out --shard-tokens 4000 c.jsonl
-    sed -i 's/document/dOcument/' c.jsonl
-    rm out/text_train_000002.bin
-    run --separate-stderr T --tokenizer byte --repair -o out --shard-tokens 4000 c.jsonl
-    [ "$status" -eq 3 ]
-    [[ $stderr == *"expected to make it again with the hash "*": the input is another" ]]
-    [ ! -e out/text_train_000002.bin ]
-}
-
-# A pipe that takes half a second for a file.
-slowly() {
-    local size k
-    size=$(stat -c %s "$1")
-    for k in $(seq 0 19); do
-        tail -c +$((k * (size / 20 + 1) + 1)) "$1" | head -c $((size / 20 + 1))
-        sleep 0.025
-    done
-}
-
-@test "killed at any moment and resumed: the shards of an undisturbed run, and never half of one" {
+@test "a killed job leaves a temporary folder alone, which the next job removes and names" {
     corpus 20000 > c.jsonl
-    n=0
-    for options in "--split 0.1 --level 1" "--val-first --val-tokens 100k" "--shuffle 4 --split 0.2"; do
-        o="--tokenizer byte --format jsonl -j 2 --shard-tokens 100k $options"
-        rm -rf whole out
-        T $o -o whole - < c.jsonl
-        for t in 0.1 0.2 0.3 0.4 0.5; do
-            run timeout -s KILL $t "$GPT_BIN/gpt-tokshard" -q $o -o out --resume - < <(slowly c.jsonl)
-            [ "$status" -eq 0 ] || [ "$status" -eq 137 ]
-            if [ "$status" -ne 0 ]; then n=$((n + 1)); fi
-            # whatever the journal names is whole
-            if [ -e out/MANIFEST.partial ]; then
-                grep ^shard: out/MANIFEST.partial | while read -r _ _ name size _; do
-                    [ "$(stat -c %s "out/$name")" -eq "$size" ]
-                    cmp "out/$name" "whole/$name"
-                done
-            fi
-        done
-        T $o -o out --resume - < c.jsonl
-        diff -r -x MANIFEST whole out
-        diff <(grep -v -e ^arguments -e ^manifest whole/MANIFEST) \
-             <(grep -v -e ^arguments -e ^manifest out/MANIFEST)
-    done
-    echo "$n killed"
-    [ "$n" -ge 6 ]
-}
-
-@test "--resume of a job that is done: nothing to do, if it is the same" {
-    corpus > c.jsonl
-    bytes -o out --shard-tokens 4000 c.jsonl
-    cp -r out good
-    touch out/MANIFEST.partial                     # killed before it was removed
-    bytes -o out --shard-tokens 4000 --resume c.jsonl
-    diff -r good out
-    for other in "--shard-tokens 5000" "--level 1" "--index" "--format text" "--ext md" "--field id" \
-                 "--invalid error" "--split 0.1" "--shuffle 1" "--val-tokens 9" "--val-first"; do
-        run --separate-stderr T --tokenizer byte -o out --shard-tokens 4000 $other --resume c.jsonl
-        [ "$status" -eq 3 ]
-        name=${other%% *}
-        [[ $stderr == *"out/MANIFEST: expected '${name#--}="* ]]
-        [ "$(wc -l <<< "$stderr")" -eq 1 ]
-    done
-    if printf x | T --stats - > /dev/null 2>&1; then
-        run --separate-stderr T -o out --shard-tokens 4000 --resume c.jsonl
-        [ "$status" -eq 3 ]
-        [[ $stderr == *"expected 'tokenizer=gpt2' as this command has it, found 'tokenizer=bytes'"* ]]
-    fi
-    diff -r good out
-}
-
-@test "--resume with another input is refused" {
-    corpus 20000 > c.jsonl
-    { cat c.jsonl; echo '{"txt": "the job ends here"}'; } > bad.jsonl
-    run T --tokenizer byte --shard-tokens 200k --split 0.1 -o stopped bad.jsonl
-    [ "$status" -eq 3 ]
-    [ "$(grep -c ^shard: stopped/MANIFEST.partial)" -ge 5 ]
-    sed '7s/document/dOcument/' c.jsonl > changed.jsonl
-    sed 7d c.jsonl > shorter.jsonl
-    head -50 c.jsonl > short.jsonl
-    for other in changed shorter short; do
-        rm -rf out; cp -r stopped out
-        run --separate-stderr T --tokenizer byte --shard-tokens 200k --split 0.1 -o out --resume $other.jsonl
-        [ "$status" -eq 3 ]
-        [[ $stderr == "gpt-tokshard: text_"*"made of another input: "* ]]
-        [ ! -e out/MANIFEST ]
-    done
-    bytes --shard-tokens 200k --split 0.1 -o stopped --resume c.jsonl
-    bytes --shard-tokens 200k --split 0.1 -o whole c.jsonl
-    diff -r -x MANIFEST whole stopped
-}
-
-@test "an interrupted job is neither overwritten nor continued by mistake" {
-    corpus 20000 > c.jsonl
-    for t in 1 2 4 8; do                    # killed while it waits for more input
+    for after in "" "--shuffle 1 --index" "--force --name other"; do
         rm -rf out
-        run timeout -s KILL $t "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --format jsonl \
-            --shard-tokens 10k -o out - < <(cat c.jsonl; exec sleep $((t + 1)) 3>&-)
-        grep -q ^shard: out/MANIFEST.partial && break
+        begin_job
+        kill -KILL $pid
+        wait $pid || true
+        exec 7>&-
+        [ "$(ls -A out)" = "$(printf '.lock\n.shards.tmp')" ]
+        # shellcheck disable=SC2086
+        run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -o out $after a.txt
+        [ "$status" -eq 0 ]
+        [ "${#stderr_lines[@]}" -eq 2 ]
+        [ "${stderr_lines[0]}" = "gpt-tokshard: removed 'out/.shards.tmp', which a killed job had left" ]
+        rm -f out/*.idx
+        [ "$(ls -A out | sed 's/^other/text/')" = "$(printf 'MANIFEST\ntext_train_000001.bin')" ]
+        T --verify --full out
     done
-    [ -e out/MANIFEST.partial ]
-    grep -q ^shard: out/MANIFEST.partial
-    run --separate-stderr T --tokenizer byte -o out --shard-tokens 10k c.jsonl
+    mkdir -p out/.shards.tmp # also where the job is then refused
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte -o out a.txt
     [ "$status" -eq 4 ]
-    [[ $stderr == *"--resume continues it, --force starts again"* ]]
-    run --separate-stderr T --tokenizer byte -o out --format jsonl --resume c.jsonl
-    [ "$status" -eq 3 ]
-    [[ $stderr == *"found 'shard-tokens=10000'"* ]]
-    f=$(ls out/*.bin | head -1)
-    truncate -s -2 $f
-    run --separate-stderr T --tokenizer byte -o out --format jsonl --shard-tokens 10k --resume c.jsonl
-    [ "$status" -eq 3 ]
-    [[ $stderr == *"$f: expected"* ]]
-    touch out/MANIFEST.partial.1.0.tmp out/text_train_000002.bin.1.0.tmp
-    bytes -o out --shard-tokens 10k --force c.jsonl
-    T --verify --full out
-    [ -z "$(ls out | grep tmp)" ]
+    [[ $stderr == *"removed 'out/.shards.tmp'"*"--force"* ]]
+    [ ! -e out/.shards.tmp ]
+    # what is no folder of a job stays, and is named
+    mkdir else
+    echo mine > else/mine
+    ln -s ../else out/.shards.tmp
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --force -o out a.txt
+    [ "$status" -eq 4 ]
+    [ "$stderr" = "gpt-tokshard: cannot make directory 'out/.shards.tmp': File exists" ]
+    [ "$(cat else/mine)" = mine ]
 }
 
-@test "a damaged input in the middle says where, and what was whole stays" {
+@test "a signal leaves what was there: nothing, or the old shards under --force" {
+    corpus 20000 > c.jsonl
+    mkdir before
+    for signal in TERM HUP; do # SIGINT is ignored by what a shell starts in the background
+        begin_job --force
+        kill -$signal $pid
+        status=0
+        wait $pid || status=$?
+        exec 7>&-
+        [ "$status" -eq $((128 + $(kill -l $signal))) ]
+        diff -r before out
+        bytes -f -o out a.txt
+        rm -r before
+        cp -r out before
+    done
+}
+
+@test "a damaged input in the middle says where, and nothing is left" {
     corpus 20000 > c.jsonl
     sed '15000s/"text"/"txt"/' c.jsonl > bad.jsonl
     run --separate-stderr T --tokenizer byte -j 2 --shard-tokens 50k -o out bad.jsonl
     [ "$status" -eq 3 ]
     [ "$stderr" = "gpt-tokshard: bad.jsonl: line 15000: expected a field 'text', found none" ]
-    [ "$(grep -c ^shard: out/MANIFEST.partial)" -ge 3 ]
-    [ "$(ls out/*.tmp 2> /dev/null | wc -l)" -eq 0 ]
-    bytes -o whole --shard-tokens 50k c.jsonl
-    bytes -o out --shard-tokens 50k --resume c.jsonl
-    diff -r -x MANIFEST whole out
+    [ "$(ls -A out)" = "" ]
+    # standard output has the shards before, each whole
+    run --separate-stderr bash -c '"$GPT_BIN/gpt-tokshard" -q --tokenizer byte -j 2 --shard-tokens 50k -o - bad.jsonl > got'
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-tokshard: bad.jsonl: line 15000: expected a field 'text', found none" ]
+    "$GPT_BIN/gpt-tokshard" --verify - < got > verified
+    [ "$(grep -c ': ok$' verified)" -ge 3 ]
 }
 
-@test "a damaged file among others: which, and where; the rest can go on without it" {
+@test "a damaged file among others: which, and where" {
     corpus 20000 > c.jsonl
     zstd -q c.jsonl
     size=$(stat -c %s c.jsonl.zst)
@@ -303,7 +166,6 @@ slowly() {
     [ "$status" -eq 3 ]
     [ "${#stderr_lines[@]}" -eq 1 ]
     [[ $stderr =~ ^"gpt-tokshard: bad.jsonl.zst: ".*"(in or after line "[0-9]+")"$ ]]
-    [ "$(grep -c ^shard: out/MANIFEST.partial)" -ge $(($(stat -c %s c.jsonl) / 2 / 100000)) ]
     mkdir in
     cp a.txt in/a.txt
     ln -s nowhere in/b.txt
@@ -312,7 +174,7 @@ slowly() {
     [[ $stderr == "gpt-tokshard: cannot open 'in/b.txt', "*": No such file or directory" ]]
 }
 
-@test "a full disk in the middle: whole shards stay, half of one does not" {
+@test "a full disk in the middle: one message, and nothing is left" {
     corpus 20000 > c.jsonl
     # 4 MiB a file at most, which is what a full disk is like; then room again
     run --separate-stderr bash -c 'trap "" XFSZ; ulimit -f 4096
@@ -320,9 +182,8 @@ slowly() {
     [ "$status" -eq 4 ]
     [ "${#stderr_lines[@]}" -eq 1 ]
     [[ $stderr == "gpt-tokshard: cannot write "*": File too large" ]]
-    [ ! -e out/MANIFEST ]
-    [ "$(ls out | grep -v MANIFEST | wc -l)" -eq 0 ]
-    bytes -o out --resume --shard-tokens 3M c.jsonl
+    [ "$(ls -A out)" = "" ]
+    bytes -o out --shard-tokens 3M c.jsonl
     T --verify --full out
 }
 
@@ -339,10 +200,6 @@ slowly() {
     run --separate-stderr T --verify --full out
     [ "$status" -eq 1 ]
     [[ $output == "out/text_train_000002.idx: "* ]]
-    rm out/text_train_000001.idx
-    bytes -o out --index --level 1 --shard-tokens 8000 --repair c.jsonl
-    [ -e out/text_train_000001.idx ]
-    T --verify --full out
     bytes -f -o out c.jsonl
     [ "$(ls out/*.idx 2> /dev/null | wc -l)" -eq 0 ]
 }

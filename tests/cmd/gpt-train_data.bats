@@ -34,7 +34,7 @@ load few_steps
 
 @test "a batch larger than the data is refused" {
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o "$BATS_TEST_TMPDIR/small" "$BATS_FILE_TMPDIR/text/001.txt"
-    run --separate-stderr train -d "$BATS_TEST_TMPDIR/small" -s data.val_tokens=0 -s "stages.0=16384 3 512 1 1,0.5,0.25>0"
+    run --separate-stderr train -d "$BATS_TEST_TMPDIR/small" -s data.val_tokens=0 -s data.cut=document -s "stages.0=16384 3 512 1 1,0.5,0.25>0"
     echo "$stderr"
     [ "$status" -eq 3 ]
     [ "$(wc -l <<< "$stderr")" -eq 1 ]
@@ -83,7 +83,7 @@ load few_steps
     shard -o none "$ROOT"/man/*.[157]
     tool gpt-train "${on[@]}" -d none
     [ "$status" -eq 3 ]
-    [[ $stderr = *"none: expected a validation shard, found none: make the shards with gpt-tokshard --val-tokens N, or train without validation: -s data.val_tokens=0" ]]
+    [[ $stderr = *"none: expected a validation shard, found none: name one with --val, make the shards with gpt-tokshard --val-tokens N, or train without validation: -s data.val_tokens=0" ]]
     shard -o few --val-tokens 5000 "$ROOT"/man/*.[157]
     tool gpt-train "${on[@]}" -d few
     [ "$status" -eq 3 ]
@@ -108,10 +108,10 @@ load few_steps
     short=("${on[@]}" -q -d short -s schedule.steps=1 -s schedule.extension=0)
     tool gpt-train "${short[@]}"
     [ "$status" -eq 3 ]
-    [[ $stderr = *"found more: join short documents, or set a smaller data.val_chunk" ]]
+    [[ $stderr = *"found more: allow for them (-s data.max_documents=4096), join short documents, or set a smaller data.val_chunk" ]]
     tool gpt-train "${short[@]}" -s data.val_chunk=512 -s "stages.0=4096 3 512 1 1" -s data.chunks=2
     [ "$status" -eq 3 ]
-    [[ $stderr = *"found more: join short documents, or set more data.chunks" ]]
+    [[ $stderr = *"found more: allow for them (-s data.max_documents=2048), or join short documents" ]]
     tool gpt-train "${short[@]}" -s data.val_chunk=512 -s "stages.0=4096 3 512 1 1" -s data.chunks=8
     [ "$status" -eq 0 ]
 }

@@ -45,11 +45,12 @@ load tiny_runs
 
 @test "one rank cannot write a checkpoint: the message says why, whoever hears of it first" {
     mkdir "$BATS_TEST_TMPDIR/run"
-    touch "$BATS_TEST_TMPDIR/run/step-000004"
+    touch "$BATS_TEST_TMPDIR/run/step-000011"
     for _ in 1 2 3 4; do
+        rm -rf "$BATS_TEST_TMPDIR/run/step-000008" "$BATS_TEST_TMPDIR/run/step-000004"
         run --separate-stderr train --ranks 8 -o "$BATS_TEST_TMPDIR/run"
         [ "$status" -eq 4 ]
         [ "${#stderr_lines[@]}" -eq 1 ]
-        [[ $stderr == "gpt-train: rank 0, checkpoint: cannot rename '"*"step-000004': Not a directory" ]]
+        [[ $stderr == "gpt-train: rank 0, checkpoint: cannot rename '"*"step-000011': Not a directory; go on from step 8 with "* ]]
     done
 }

@@ -148,7 +148,7 @@ would_fit() {
     echo "$status $stderr"
     [ "$status" -eq 4 ]
     [ -z "$output" ]
-    [[ $stderr =~ needs\ [0-9.]+\ GiB,\ [0-9.]+\ available\;\ no\ number\ of\ micro-batches\ would\ fit$ ]]
+    [[ $stderr =~ needs\ [0-9.]+\ GiB,\ [0-9.]+\ available\;\ no\ number\ of\ micro-batches\ would\ fit\;\ --gpus\ N\ computes\ on\ GPUs$ ]]
     # More micro-batches do; --fit takes them, and the log's recipe has them.
     wide=("${FEW[@]}" -s schedule.steps=1 -s "stages.0=131072 3 512 1 1" -s data.val_tokens=0)
     base=50000 # KiB that the program takes by itself: 100 MB, or 2 GB of GPU libraries

@@ -108,7 +108,7 @@ load few_steps
         [ -z "$output" ]
         [[ $stderr == "gpt-train: run: holds step 11 of an earlier run, and this one begins at step "[08]": "* ]]
     done
-    [ "$(ls run)" = $'step-000008\nstep-000011' ]
+    [ "$(ls run)" = $'log.txt\nstep-000008\nstep-000011' ]
 }
 
 @test "two runs do not write into one folder" {
@@ -128,7 +128,7 @@ load few_steps
     f=$BATS_TEST_TMPDIR/run/step-000011/rank0.safetensors.zst
     size=$(stat -c %s "$f")
     printf '\xa5' | dd of="$f" bs=1 seek=$((size / 2)) conv=notrunc status=none
-    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/run/step-000011"
+    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/run/step-000011" -s schedule.extension=4
     [ "$status" -eq 3 ]
     [[ "$stderr" == *rank0.safetensors.zst* ]]
     rm "$BATS_TEST_TMPDIR/run/step-000011/MANIFEST"

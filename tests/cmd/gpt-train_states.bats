@@ -113,7 +113,7 @@ load ../check/masters
     set -- -s "states.ve0=- - - - 4" -s "states.embed=- - - - 1" -s "states.lm_head=- - - - 1" \
         -s "states.scalars=- - - - 4" -s precision.check_weights=yes
     train "$@" --keep 0 -s data.checkpoint_every=2 -o run > log
-    [ "$(ls run | tr '\n' ' ')" = "step-000004 step-000008 step-000011 " ]
+    [ "$(ls run | tr '\n' ' ')" = "log.txt step-000004 step-000008 step-000011 " ]
     resume --resume run/step-000004 --keep 0 -o again > /dev/null
     same_checkpoint run/step-000011 again/step-000011
     "$GPT_BIN/gpt-ckpt" reshard -q --ranks 4 run/step-000008 -o four

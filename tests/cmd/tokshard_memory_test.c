@@ -105,6 +105,8 @@ int main(void)
         CHECK(large <= small + 16);
     }
     CHECK(run(LINES, 32u << 20, "280Mi", "--shuffle=1") > 0);
+    long kept = run(ONE_LINE, 64u << 20, "200Mi", "--skip-bad"); /* its text is in a file */
+    CHECK(kept > 0 && kept <= 200);
     CHECK(run(LINES, 1u << 20, "20Mi", NULL) < 0); /* less than one thread takes: refused */
     return check_done();
 }

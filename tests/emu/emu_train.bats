@@ -111,7 +111,7 @@ refused() { # CODE MESSAGE OPTION...
     [ "$(steps graphs.log | grep -c skipped)" -ge 1 ]
     [ "$(steps graphs.log | grep -c train_loss)" -ge 1 ]
     diff <(steps graphs.log) <(steps none.log)
-    diff -r graphs none
+    diff -r -x log.txt graphs none
 }
 
 # Steps in which other parameters move are other graphs: those of 4 steps, two of them launched again.

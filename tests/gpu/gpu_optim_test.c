@@ -799,6 +799,8 @@ static void test_stages(int n, int64_t rows, int64_t cols, enum dtype tg)
     CHECK(distance(q) <= 1e-5);
     cpu->variance(cpu, x.c, q.c, n, true, c, NULL), gpu->variance(gpu, x.g, q.g, n, true, d, NULL);
     CHECK(distance(x) <= 1e-3);
+    cpu->sign(cpu, x.c), gpu->sign(gpu, x.g);
+    CHECK_EQ(different_bytes(x), 0);
     cpu->polar_input(cpu, x.c, x.c, n, false, 1, 1e-7); /* in place */
     gpu->polar_input(gpu, x.g, x.g, n, false, 1, 1e-7);
     CHECK(distance(x) <= 1e-3);

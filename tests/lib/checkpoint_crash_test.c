@@ -187,7 +187,7 @@ static bool stopped_save(const char *top, const struct model_state *before,
     fflush(stdout);
     pid_t child = fork();
     if (child == 0)
-        _exit(save_state(top, after, step, 2, 1) || ckpt_prune(top, 1, 0, NULL));
+        _exit(save_state(top, after, step, 2, 1) || ckpt_prune(top, 1, 0, -1, NULL));
     waitpid(child, &status, 0);
     seen->stop = 0;
     lose_below(top);

@@ -216,7 +216,7 @@ static void test_links(void)
     CHECK_OK(save_state(top, &a, 20, 2, 1));
     CHECK(access(in(top, ".step-000009.tmp"), F_OK));
     CHECK_ERR(save_state(top, &a, 10, 2, 1), GPT_SYSTEM, "Not a directory");
-    CHECK_OK(ckpt_prune(top, 1, 0, NULL));
+    CHECK_OK(ckpt_prune(top, 1, 0, -1, NULL));
     CHECK(access(link, F_OK));
     check_latest(other, 10, &a);
     free(link);
@@ -307,15 +307,20 @@ static void test_prune(void)
         CHECK_OK(save_state(top, &a, step, 1, 1));
     CHECK_OK(save_state(top, &a, 1234567, 1, 1));
     CHECK(!mkdir(in(top, "step-000050"), 0777)); /* incomplete: not ours to remove */
-    CHECK_ERR(ckpt_prune(top, 0, 0, &removed), GPT_USAGE, "at least 1, found 0");
-    CHECK_OK(ckpt_prune(top, 2, 500, &removed));
+    CHECK_ERR(ckpt_prune(top, 0, 0, -1, &removed), GPT_USAGE, "at least 1, found 0");
+    CHECK_OK(ckpt_prune(top, 2, 500, -1, &removed));
     CHECK_EQ(removed, 8);
     CHECK_OK(ckpt_list(top, &steps, &n));
     CHECK_EQ(n, 4);
     CHECK(n == 4 && steps[0] == 0 && steps[1] == 500 && steps[2] == 1000 && steps[3] == 1234567);
     CHECK(!access(in(top, "step-000050"), F_OK));
     free(steps);
-    CHECK_OK(ckpt_prune(top, 1, 0, NULL));
+    CHECK_OK(ckpt_prune(top, 1, 0, 500, &removed)); /* those that were there stay */
+    CHECK_EQ(removed, 1);
+    CHECK_OK(ckpt_list(top, &steps, &n));
+    CHECK(n == 3 && steps[0] == 0 && steps[1] == 500 && steps[2] == 1234567);
+    free(steps);
+    CHECK_OK(ckpt_prune(top, 1, 0, -1, NULL));
     check_latest(top, 1234567, &a);
     free(top);
     free_state(&a);

@@ -74,7 +74,7 @@ static void test_bad_input(void)
         many.v[i] = i % 2 ? 5 : BOS;
     put_shard(p, many);
     expect_failure(p, small, VOCAB, false,
-                   "step 0, chunk 0: expected at most 127 documents in 256 tokens");
+                   "step 1, chunk 0: expected at most 127 documents in 256 tokens");
 
     /* Damaged and cut .zst: a byte of the middle, the end, the table. */
     p = scratch("bad.bin.zst");
@@ -120,6 +120,7 @@ int main(void)
     struct tokens t = random_tokens(3, 600, 20, 4);
 
     put_shard(scratch("v_val_000000.bin"), t);
+    put_shard(scratch("v_val_000001.bin"), t);
     free(t.v);
     test_bad_input();
     return check_done();

@@ -276,7 +276,7 @@ static void check_step(const struct step_batch *b, struct naive *o, int repeat)
     }
     CHECK_EQ(bad, 0);
     CHECK_EQ(b->after.shard, o->s);
-    CHECK_EQ(b->after.document, o->c);
+    CHECK_EQ(b->after.at.document, o->c);
     CHECK_EQ(b->after.epoch, o->epoch);
     free(buf);
 }

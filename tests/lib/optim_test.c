@@ -441,7 +441,7 @@ static size_t state_bytes(const struct recipe *r)
 static int fill(struct banks *b)
 {
     struct initial *v;
-    int rc = initial_new(&v, b->recipe, 3);
+    int rc = initial_new(&v, b->recipe, 3, NULL);
     if (!rc)
         rc = banks_fill(b, v);
     initial_free(v);
@@ -465,7 +465,7 @@ static void *run_rank(void *arg)
     if (!CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm)))
         return NULL;
     check_memory(&z);
-    CHECK_OK(optim_masters(&z));
+    CHECK_OK(optim_masters(&z, NULL));
     for (int s = 0; s <= N_STEPS; s++) {
         struct step_schedule last;
         if (s < N_STEPS)

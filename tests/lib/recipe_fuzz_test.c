@@ -244,7 +244,7 @@ static void check_text(const char *text, FILE *sink, int *accepted)
         CHECK_STR(again->hash, r->hash);
     recipe_free(again);
     if (schedule_total(r) < 1000)
-        CHECK_OK(run_plan(r, &counting, false, sink));
+        CHECK_OK(run_plan(r, &counting, NULL, NULL, false, sink));
     if (small_enough(r))
         run_model(r, text); /* takes r */
     else

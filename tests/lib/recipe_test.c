@@ -55,6 +55,12 @@ static void test_refused(void)
     refuse("parameters.lm_haed=40,d,d", GPT_USAGE, "did you mean 'lm_head'?");
     refuse("layers.x=3", GPT_USAGE, "the number of a row, found 'x'");
     refuse("model.head_dim=7", GPT_USAGE, "multiple of 4");
+    refuse("model.rope_windows=3 0", GPT_USAGE,
+           "expected '-' or up to 32 numbers in [1, 65536], found '3 0'");
+    refuse(
+        "model.rope_windows=1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 "
+        "28 29 30 31 32 33",
+        GPT_USAGE, "up to 32 numbers");
     refuse("schedule.steps=0", GPT_USAGE, "[1, 10000000]");
     refuse("schedule.steps=-1450", GPT_USAGE, "'-1450'");
     refuse("optimizer.adam_lr=nan", GPT_USAGE, "'nan'");
@@ -560,6 +566,36 @@ static void test_one_frequency(void)
     recipe_free(r);
 }
 
+/* A run that goes on with the weights of one that has gone through windows 3, 7, 11, 13 has its
+ * frequencies and scale, and moves both further when its own windows do. */
+static void test_rope_windows(void)
+{
+    static const char *const chained[] = { "model.rope_windows=3 7 11 13",
+                                           "stages.0=2048 13 256 1 1", "stages.1=2048 13 256 1 1",
+                                           "stages.2=2048 20 256 1 1", "stages.3=2048 20 256 - 1" };
+    struct recipe *whole = read_recipe("tiny", NULL), *next = NULL;
+    float f[8], g[8];
+    double scale, other;
+    int at[SCHEDULE_WINDOWS];
+    if (!whole)
+        return;
+    CHECK_OK(recipe_read(&next, recipe_path("tiny"), chained, 5));
+    CHECK_EQ(schedule_windows(whole, schedule_total(whole), at), 4);
+    CHECK(at[0] == 3 && at[1] == 7 && at[2] == 11 && at[3] == 13);
+    CHECK_EQ(schedule_windows(whole, 0, at), 1);
+    CHECK_EQ(schedule_windows(next, 0, at), 4);
+    CHECK_EQ(schedule_windows(next, schedule_total(next), at), 5);
+    CHECK(at[3] == 13 && at[4] == 20);
+    CHECK_EQ(schedule_rope(whole, schedule_total(whole), f, &scale), 3);
+    CHECK_EQ(schedule_rope(next, 0, g, &other), 3);
+    CHECK(scale == other && !memcmp(f, g, sizeof f));
+    schedule_rope_yarn(f, 8, whole->model.block, 13, 20, &scale);
+    CHECK_EQ(schedule_rope(next, schedule_total(next), g, &other), 4);
+    CHECK(scale == other && !memcmp(f, g, sizeof f));
+    recipe_free(whole);
+    recipe_free(next);
+}
+
 int main(void)
 {
     test_canonical("record-61");
@@ -581,5 +617,6 @@ int main(void)
     test_untie_step();
     test_untie_at();
     test_one_frequency();
+    test_rope_windows();
     return check_done();
 }

@@ -94,7 +94,8 @@ static void feed(struct banks *b, const struct variant *v, int step)
             float *g = (float *)p->g.data + k, x = k < spare ? gradient(step, i, k) : 0;
             *g = p->fresh ? x : *g + x;
         }
-        if (v->skip == step && !v->omit && !strcmp(p->spec->label, "attn") && b->rank == 0)
+        if (v->skip && v->skip == step && !v->omit && !strcmp(p->spec->label, "attn") &&
+            b->rank == 0)
             *(float *)p->g.data = NAN;
         p->fresh = false;
     }
@@ -131,11 +132,11 @@ static void *run_rank(void *arg)
 
     CHECK_OK(ops_cpu_new(&o));
     CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world));
-    CHECK_OK(initial_new(&init, a->recipe, 3));
+    CHECK_OK(initial_new(&init, a->recipe, 3, NULL));
     CHECK_OK(banks_fill(&b, init));
-    initial_free(init);
     CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
-    CHECK_OK(optim_masters(&z));
+    CHECK_OK(optim_masters(&z, init));
+    initial_free(init);
     if (a->resumed) {
         exchange(&z, a->resumed->bytes, &size, false);
         for (int i = 0; i < b.n; i++)
@@ -324,6 +325,9 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
             polar(m, r->optimizer.polar.row, r->optimizer.polar.n, margin, eps);
         } else if (!strcmp(w[0], "variance")) {
             variance(m, atof(w[1]));
+        } else if (!strcmp(w[0], "sign")) {
+            for (int i = 0; i < n; i++)
+                m->x[i] = (m->x[i] > 0) - (m->x[i] < 0);
         } else if (!strcmp(w[0], "scale")) {
             for (int i = 0; i < n; i++)
                 m->x[i] *= atof(w[1]);
@@ -420,16 +424,17 @@ static void draw(char *line, bool constant)
                                              : " margin 1.1");
         polar = true;
     }
-    if (!below(5))
+    bool shape = !below(5);
+    if (shape)
         PUT(" | shape");
     if (below(3))
         PUT(" | variance %s%s", constant || below(2) ? "0.9" : "0.5>0.95@0-4",
             polar && !constant && below(3) ? " round" : "");
-    if (below(3))
+    if (!shape && below(3))
         PUT(" | shape%s%s%s", below(2) ? " lr" : "", below(2) ? " stored" : "",
             below(4) ? "" : " match 0.2");
     if (!below(6))
-        PUT(" | scale 0.5");
+        PUT(" | sign | scale 0.5");
     if (below(3))
         PUT(" | decay 0.1%s%s",
             below(2)   ? " cautious"
@@ -476,6 +481,7 @@ static void test_refused(void)
     refused("lr 0.1 | decay 0.1 | momentum 0.9 | step", "right in front of step", "momentum");
     refused("lr 0.1 | decay 0.1 plain cautious | step", "plain or cautious", "decay");
     refused("lr 0.1 | polar $coeffs | polar $coeffs | step", "one polar", "polar $coeffs | step");
+    refused("lr 0.1 | shape | shape lr | step", "one shape", "shape lr");
     refused("lr 0.1 | polar nosuch | step", "no set of coefficients", "nosuch");
     refused("lr 0.1 | variance 0.9 round | step", "round is to the type of polar", "variance");
     refused("lr 0.1 | momentum 0.9 | adam", "adam is all of its chain", "adam");

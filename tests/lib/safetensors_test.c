@@ -107,6 +107,8 @@ static const struct {
       "tensor 'x': field 'dtype' comes twice" },
     { "{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}," X "}", 8, "__metadata__ key 'a' comes twice" },
     { "{\"__metadata__\":{},\"__metadata__\":{}," X "}", 8, "'__metadata__' comes twice" },
+    { "{\"__metadata__\":null,\"__metadata__\":{}," X "}", 8, "'__metadata__' comes twice" },
+    { "{\"__metadata__\":nil," X "}", 8, "found 'n'" },
     /* __metadata__ maps strings to strings */
     { "{\"__metadata__\":{\"a\":1}," X "}", 8, "maps strings to strings), found '1'" },
     { "{\"__metadata__\":{\"a\":{}}," X "}", 8, "maps strings to strings), found '{'" },
@@ -117,8 +119,8 @@ static const struct {
     { "{\"x\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8, "tensor 'x': has no 'shape'" },
     { "{\"x\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "tensor 'x': has no 'data_offsets'" },
     { "{\"x\":{}}", 0, "tensor 'x': has no 'dtype'" },
-    { "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"y\":\"z\"}}", 8,
-      "tensor 'x': unknown field 'y'" },
+    { "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"y\":z}}", 8,
+      "expected a value, found 'z'" },
     { "{" T("x", "F31", "[2]", "0", "8") "}", 8, "tensor 'x': unknown dtype 'F31'" },
     { "{" T("x", "f32", "[2]", "0", "8") "}", 8, "tensor 'x': unknown dtype 'f32'" },
     { "{" T("x", "F32", "[-2]", "0", "8") "}", 8, "expected a whole number, found '-'" },
@@ -200,6 +202,12 @@ static void test_allowed(void)
         { "{}", 0 },
         { "{ }   ", 0 },
         { "{\"__metadata__\":{}}", 0 },
+        { "{\"__metadata__\":null}", 0 },
+        { "{" X ",\"__metadata__\" : null }", 8 },
+        { "{\"x\":{\"y\":\"z\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"q\":null}}",
+          8 },
+        { "{\"x\":{\"dtype\":\"F32\",\"q\":{\"block\":[1,{}]},\"shape\":[2],\"data_offsets\":[0,8]}}",
+          8 },
         { "{\"__metadata__\":{\"a\":\"\\u00e9\\ud83d\\ude00\\n\"}," X "}", 8 },
         { "{\n\t\"x\" :{\"shape\" : [ 2 ] , \"data_offsets\":[0,8],\"dtype\":\"F32\" }\r\n} ", 8 },
         { "{" T("s", "F64", "[]", "0", "8") "}", 8 }, /* rank 0 */
@@ -235,9 +243,10 @@ static void test_allowed(void)
 
 /* --- round trip --- */
 
-enum { KINDS = 13 };
-static const enum dtype kinds[KINDS] = { DT_F64, DT_I64, DT_F32, DT_I32,  DT_F16,  DT_BF16, DT_I16,
-                                         DT_U16, DT_I8,  DT_U8,  DT_BOOL, DT_E4M3, DT_E5M2 };
+enum { KINDS = 15 };
+static const enum dtype kinds[KINDS] = { DT_F64, DT_I64, DT_U64,  DT_F32,  DT_I32,
+                                         DT_U32, DT_F16, DT_BF16, DT_I16,  DT_U16,
+                                         DT_I8,  DT_U8,  DT_BOOL, DT_E4M3, DT_E5M2 };
 
 /* One tensor of each dtype, (k, 3), and a large one; written in uneven pieces. */
 static int write_file(const char *path, int level, size_t piece)

@@ -153,15 +153,16 @@ struct result {
     uint16_t *token;
     size_t n;
     int documents, units, runs;
-    int64_t invalid;
+    int64_t skipped;
+    char first_skipped[SKIPPED_MESSAGE];
 };
 
-static struct result read_units(const struct vocab *v, const char *path, int policy)
+static struct result read_units(const struct vocab *v, const char *path, bool skip_bad)
 {
-    struct source_config sc = { .path = &path, .paths = 1 };
-    struct encode_config ec = { .vocab = v,
-                                .field = "text",
-                                .invalid = (enum invalid_policy)policy };
+    struct source_config sc = { .path = &path, .paths = 1, .skip_bad = skip_bad };
+    struct encode_config ec = {
+        .vocab = v, .field = "text", .invalid = INVALID_BYTES, .skip_bad = skip_bad
+    };
     struct result r = { .token = malloc(2 * (MAX_TEXT + 1000)) };
     struct encoder *e[2]; /* as threads would: runs to one, the rest to any */
     struct source *s;
@@ -180,10 +181,11 @@ static struct result read_units(const struct vocab *v, const char *path, int pol
         for (int d = 0; d < u.docs; d++) {
             CHECK_EQ(u.doc[d].begins, !open);
             open = !u.doc[d].ends;
-            CHECK_EQ(u.doc[d].number, r.documents);
             r.documents += u.doc[d].ends;
-            r.invalid += u.doc[d].invalid;
         }
+        if (u.skipped && !r.skipped)
+            memcpy(r.first_skipped, u.first_skipped, sizeof r.first_skipped);
+        r.skipped += u.skipped;
         r.runs += u.run;
         memcpy(r.token + r.n, u.token, 2 * u.tokens);
         r.n += u.tokens;
@@ -209,7 +211,7 @@ static void one_text(const struct vocab *v, struct bpe *b, int i)
     n = bpe_encode(b, text, length, false, want);
 
     spill(scratch("t.txt"), text, length);
-    r = read_units(v, scratch("t.txt"), INVALID_BYTES);
+    r = read_units(v, scratch("t.txt"), false);
     CHECK_EQ(r.documents, 1);
     CHECK_EQ(r.n, n + 1);
     CHECK_EQ(r.token[0], v->bos);
@@ -219,13 +221,16 @@ static void one_text(const struct vocab *v, struct bpe *b, int i)
     free(r.token);
 
     put_line("t.jsonl");
-    r = read_units(v, scratch("t.jsonl"), INVALID_BYTES);
-    CHECK_EQ(r.documents, 3);
-    /* No merge is in "before" and "after". */
-    CHECK_EQ(r.n, 1 + 6 + 1 + n + 1 + 5);
-    CHECK_EQ(r.token[7], v->bos);
-    CHECK(!memcmp(r.token + 8, want, 2 * n) ? 1 : !printf("line: %s\n", texts[i].name));
-    free(r.token);
+    for (int skip_bad = 0; skip_bad < 2; skip_bad++) {
+        r = read_units(v, scratch("t.jsonl"), skip_bad);
+        CHECK_EQ(r.documents, 3);
+        CHECK_EQ(r.skipped, 0);
+        /* No merge is in "before" and "after". */
+        CHECK_EQ(r.n, 1 + 6 + 1 + n + 1 + 5);
+        CHECK_EQ(r.token[7], v->bos);
+        CHECK(!memcmp(r.token + 8, want, 2 * n) ? 1 : !printf("line: %s\n", texts[i].name));
+        free(r.token);
+    }
     free(want);
 }
 
@@ -243,7 +248,7 @@ static void test_short_text_of_long_line(void)
     CHECK(!fclose(f));
     if (!CHECK_OK(vocab_bytes(&v)))
         return;
-    r = read_units(v, scratch("t.jsonl"), INVALID_BYTES);
+    r = read_units(v, scratch("t.jsonl"), false);
     CHECK_EQ(r.documents, 1);
     CHECK_EQ(r.n, 2);
     CHECK_EQ(r.token[1], 'x');
@@ -265,12 +270,15 @@ static void test_texts(void)
     vocab_free(v);
 }
 
-/* What is wrong in a line too long to be held is said as for a short one. */
+/* What is wrong in a line too long to be held is said as for a short one; with skip_bad the lines
+ * around it are read. */
 static void expect_bad(const char *before, const char *after, const char *part)
 {
     struct source_config sc = { .paths = 1 };
     const char *path = scratch("bad.jsonl");
     FILE *f = fopen(path, "wb");
+    struct vocab *v;
+    struct result r;
     struct source *s;
     struct unit u = { 0 };
     int rc;
@@ -280,6 +288,7 @@ static void expect_bad(const char *before, const char *after, const char *part)
     for (int i = 0; i < 1000000; i++)
         fputs("a long text ", f);
     fputs(after, f);
+    fputs("\n{\"text\":\"y\"}", f);
     CHECK(!fclose(f));
     sc.path = &path;
     CHECK_OK(source_open(&s, &sc));
@@ -290,6 +299,18 @@ static void expect_bad(const char *before, const char *after, const char *part)
     CHECK_ERR(rc, GPT_INPUT, part);
     source_close(s);
     unit_release(&u);
+
+    if (!CHECK_OK(vocab_bytes(&v)))
+        return;
+    r = read_units(v, path, true);
+    CHECK_EQ(r.documents, 2);
+    CHECK_EQ(r.n, 4);
+    CHECK_EQ(r.token[1], 'x');
+    CHECK_EQ(r.token[3], 'y');
+    CHECK_EQ(r.skipped, 1);
+    CHECK(strstr(r.first_skipped, "bad.jsonl: line 2: ") && strstr(r.first_skipped, part));
+    free(r.token);
+    vocab_free(v);
 }
 
 static void test_bad_lines(void)

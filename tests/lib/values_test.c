@@ -70,6 +70,8 @@ static void test_types(void)
     const float f[2] = { 1.5f, -FLT_MIN };
     const int64_t i64[2] = { -5, 1ll << 40 };
     const int32_t i32[2] = { -5, 1 << 30 };
+    const uint64_t u64[2] = { 5, UINT64_C(1) << 63 };
+    const uint32_t u32[2] = { 5, 0xffffffff };
     const struct item v[] = {
         { "f64", DT_F64, 1, { 2 }, d },         { "i64", DT_I64, 1, { 2 }, i64 },
         { "f32", DT_F32, 1, { 2 }, f },         { "i32", DT_I32, 1, { 2 }, i32 },
@@ -77,17 +79,20 @@ static void test_types(void)
         { "i16", DT_I16, 1, { 2048 }, halves }, { "u16", DT_U16, 1, { 2048 }, halves },
         { "e4m3", DT_E4M3, 1, { 256 }, bytes }, { "e5m2", DT_E5M2, 1, { 256 }, bytes },
         { "i8", DT_I8, 1, { 256 }, bytes },     { "u8", DT_U8, 1, { 256 }, bytes },
-        { "bool", DT_BOOL, 1, { 2 }, bytes }
+        { "bool", DT_BOOL, 1, { 2 }, bytes },   { "u64", DT_U64, 1, { 2 }, u64 },
+        { "u32", DT_U32, 1, { 2 }, u32 }
     };
+    enum { TYPES = sizeof v / sizeof v[0] };
     struct tensors *s;
-    double *x[13];
-    write_file(scratch("types"), v, 13);
+    double *x[TYPES];
+    write_file(scratch("types"), v, TYPES);
     CHECK_OK(tensors_open(&s, scratch("types")));
-    for (int i = 0; i < 13; i++)
+    for (int i = 0; i < TYPES; i++)
         x[i] = values_of(s, v[i].name);
     CHECK(x[0][0] == M_PI && x[0][1] == -1e300 && x[1][0] == -5 && x[1][1] == (double)(1ll << 40));
     CHECK(x[2][0] == 1.5 && x[2][1] == -FLT_MIN && x[3][0] == -5 && x[3][1] == 1 << 30);
     CHECK(x[12][0] == 0 && x[12][1] == 1);
+    CHECK(x[13][0] == 5 && x[13][1] == ldexp(1, 63) && x[14][0] == 5 && x[14][1] == 4294967295.0);
     int wrong = 0;
     for (int i = 0; i < 2048; i++) {
         unsigned b = (uint16_t)(i * 31);
@@ -108,7 +113,7 @@ static void test_types(void)
     }
     CHECK_EQ(wrong, 0);
     CHECK(isnan(x[8][127]) && isnan(x[8][255]) && isinf(x[9][0x7c]));
-    for (int i = 0; i < 13; i++)
+    for (int i = 0; i < TYPES; i++)
         free(x[i]);
     tensors_close(s);
 }
@@ -152,6 +157,68 @@ static void test_masters(void)
     free(a);
     free(b);
     free(c);
+    tensors_close(s);
+}
+
+/* Of a weight with a master of its own the values are the master's, in f32 or in f16 with a scale a row;
+ * of an exact one those of the master, too, in files as they were exported once. What the forward pass
+ * reads is the weight, or a tensor `rounded` beside it. */
+static void test_own_masters(void)
+{
+    static const float full[6] = { 1.0000001f, -3, 0.1f, 7, 8, 9 }, scale[2] = { 0.25f, 8 };
+    static const float exact[6] = { 1, 2, 3, 4, 5, 6.5f };
+    uint16_t half[6], read[6], f16[6];
+    uint8_t e4m3[6];
+    for (int i = 0; i < 6; i++) {
+        half[i] = bf16_from_f32(full[i]);
+        read[i] = bf16_from_f32(full[i] + 1);
+        f16[i] = f16_from_f32((float)(i + 1));
+        e4m3[i] = (uint8_t)(8 * i + 1);
+    }
+    const struct item v[] = {
+        { "a.weight", DT_BF16, 2, { 2, 3 }, half },
+        { "a.master", DT_F32, 2, { 2, 3 }, full },
+        { "b.weight", DT_E4M3, 2, { 2, 3 }, e4m3 },
+        { "b.weight.scale", DT_F32, 2, { 2, 1 }, scale },
+        { "b.master", DT_F16, 2, { 2, 3 }, f16 },
+        { "b.master.scale", DT_F32, 2, { 2, 1 }, scale },
+        { "c.weight", DT_F32, 2, { 2, 3 }, exact },
+        { "c.rounded", DT_BF16, 2, { 2, 3 }, read },
+        { "d.weight", DT_F32, 2, { 2, 3 }, exact },
+        { "d.master", DT_F32, 2, { 2, 3 }, full },
+        { "e.weight", DT_BF16, 2, { 2, 3 }, half },
+        { "e.master", DT_F32, 1, { 3 }, full },
+    };
+    struct tensors *s;
+    char type[64];
+    write_file(scratch("own"), v, sizeof v / sizeof v[0]);
+    CHECK_OK(tensors_open(&s, scratch("own")));
+    int wrong = 0;
+    for (const char *name = "abcde"; *name; name++) {
+        const struct stored *t =
+            tensors_find(s, (char[]){ *name, '.', 'w', 'e', 'i', 'g', 'h', 't', 0 });
+        struct stored forward = stored_forward(t);
+        double x[6], y[6];
+        CHECK_OK(values_load(s, t, 0, x, 6));
+        CHECK_OK(values_load(s, &forward, 0, y, 6));
+        for (int i = 0; i < 6; i++) {
+            double row = scale[i / 3], rounded = bf16_to_f32(half[i]);
+            double value = *name == 'a' || *name == 'd' ? full[i]
+                           : *name == 'b'               ? row * (i + 1)
+                           : *name == 'c'               ? exact[i]
+                                                        : rounded;
+            double reads = *name == 'b'   ? row * by_definition((unsigned)(8 * i + 1), 4, 3, 7)
+                           : *name == 'c' ? bf16_to_f32(read[i])
+                           : *name == 'd' ? exact[i]
+                                          : rounded;
+            wrong += !(x[i] == value) + !(y[i] == reads);
+        }
+    }
+    CHECK_EQ(wrong, 0);
+    CHECK(tensors_find(s, "b.master")->is_part && tensors_find(s, "c.rounded")->is_part);
+    CHECK(!tensors_find(s, "e.master")->is_part); /* of another size */
+    CHECK_STR(values_type(tensors_find(s, "b.weight"), type), "f16 x scale (e4m3 + master)");
+    CHECK_STR(values_type(tensors_find(s, "a.weight"), type), "f32 (bf16 + master)");
     tensors_close(s);
 }
 
@@ -289,6 +356,54 @@ static void test_diff(void)
     tensors_close(t);
 }
 
+/* One master kept in four ways, and a fifth weight that is another by its low halves alone. */
+static void test_diff_of_masters(void)
+{
+    enum { N = 600 };
+    struct rng r = rng_make(5, 5);
+    static float full[N];
+    static uint16_t cut[N], low[N], away[N], other[N];
+    for (int i = 0; i < N; i++) {
+        full[i] = rng_normal(&r, (uint64_t)i);
+        cut[i] = (uint16_t)(f32_bits(full[i]) >> 16);
+        low[i] = (uint16_t)f32_bits(full[i]);
+        away[i] = (uint16_t)((f32_bits(full[i]) + 0x8000) >> 16);
+        other[i] = (uint16_t)(low[i] ^ (i == 7));
+    }
+    const struct item kept[5][2] = {
+        { { "w.weight", DT_F32, 2, { 2, 300 }, full }, { "x", DT_F32, 1, { 1 }, full } },
+        { { "w.weight", DT_BF16, 2, { 2, 300 }, away },
+          { "w.master", DT_F32, 2, { 2, 300 }, full } },
+        { { "w.weight", DT_BF16, 2, { 2, 300 }, away },
+          { "w.remainder", DT_U16, 2, { 2, 300 }, low } },
+        { { "w.weight", DT_BF16, 2, { 2, 300 }, cut },
+          { "w.mantissa", DT_U16, 2, { 2, 300 }, low } },
+        { { "w.weight", DT_BF16, 2, { 2, 300 }, away },
+          { "w.remainder", DT_U16, 2, { 2, 300 }, other } },
+    };
+    struct tensors *s[5];
+    for (int i = 0; i < 5; i++) {
+        write_file(scratch("kept"), kept[i], 2);
+        CHECK_OK(tensors_open(&s[i], scratch("kept")));
+    }
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 5; k++) {
+            struct diff_row *row;
+            bool same;
+            int n;
+            CHECK_OK(diff_tensors(s[i], s[k], NULL, "w.*", 0, &row, &n, &same));
+            CHECK_EQ(n, 1);
+            CHECK_EQ(row[0].what, i == k                 ? DIFF_SAME
+                                  : (i == 4) != (k == 4) ? DIFF_DIFFERS
+                                                         : DIFF_EQUAL);
+            if ((i == 2 && k == 4) || (i == 4 && k == 2))
+                CHECK_EQ(row[0].bits, 1);
+            diff_free(row, n);
+        }
+    for (int i = 0; i < 5; i++)
+        tensors_close(s[i]);
+}
+
 static int cat(struct tensors *s, const char *what, bool raw, char *text, size_t room)
 {
     memset(text, 0, room);
@@ -305,9 +420,16 @@ static void test_cat(void)
     struct tensors *s;
     for (int i = 0; i < 24; i++)
         x[i] = (float)i + 0.1f;
-    const struct item v[] = { { "x", DT_F32, 3, { 2, 3, 4 }, x },
-                              { "s", DT_F32, 0, { 0 }, x + 5 } };
-    write_file(scratch("cat"), v, 2);
+    const int64_t i64[2] = { INT64_MIN, (INT64_C(1) << 53) + 1 }; /* which no double is */
+    const uint64_t u64[2] = { UINT64_MAX, 0 };
+    const uint16_t tenth = f16_from_f32(0.1f);
+    const float scale = 0.7f;
+    const struct item v[] = {
+        { "x", DT_F32, 3, { 2, 3, 4 }, x }, { "s", DT_F32, 0, { 0 }, x + 5 },
+        { "i", DT_I64, 1, { 2 }, i64 },     { "u", DT_U64, 1, { 2 }, u64 },
+        { "h", DT_F16, 1, { 1 }, &tenth },  { "h.scale", DT_F32, 1, { 1 }, &scale },
+    };
+    write_file(scratch("cat"), v, 6);
     CHECK_OK(tensors_open(&s, scratch("cat")));
     CHECK_OK(cat(s, "x[1,2,3]", false, text, sizeof text));
     CHECK_NEAR(strtof(text, NULL), x[23], 0); /* nine digits give the float again */
@@ -319,6 +441,12 @@ static void test_cat(void)
     CHECK_STR(text, "");
     CHECK_OK(cat(s, "s", false, text, sizeof text));
     CHECK_STR(text, "5.0999999\n");
+    CHECK_OK(cat(s, "i", false, text, sizeof text));
+    CHECK_STR(text, "-9223372036854775808\t9007199254740993\n");
+    CHECK_OK(cat(s, "u", false, text, sizeof text));
+    CHECK_STR(text, "18446744073709551615\t0\n");
+    CHECK_OK(cat(s, "h", false, text, sizeof text));
+    CHECK_NEAR(strtof(text, NULL), f16_to_f32(tenth) * scale, 0);
     CHECK_OK(cat(s, "x[1,0,1:3]", true, text, sizeof text));
     CHECK(!memcmp(text, &x[13], 8));
     CHECK_ERR(cat(s, "x[2]", false, text, sizeof text), GPT_USAGE, "expected i or a:b within 0:2");
@@ -411,9 +539,11 @@ int main(void)
 {
     test_types();
     test_masters();
+    test_own_masters();
     test_scales();
     test_stat();
     test_diff();
+    test_diff_of_masters();
     test_cat();
     test_show();
     test_many();

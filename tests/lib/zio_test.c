@@ -3,6 +3,7 @@
  * not only held against our own writer. */
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -146,6 +147,47 @@ static void test_gzip(void)
     free(text);
 }
 
+/* Zeros after gzip's last member, as tapes and archives of blocks have them; with anything behind
+ * them, and after a zstd frame, they are damage. */
+static void test_padding(void)
+{
+    static const size_t zeros[] = { 1, 2, 511, 131072, 1000000 };
+    char *text = make_text(1000, 3), buf[2000];
+    size_t n;
+    for (int i = 0; i < 5; i++) {
+        for (int more = 0; more < 2; more++) {
+            gzFile g = gzopen(path_gz, "wb");
+            CHECK(gzwrite(g, text, 1000) == 1000 && gzclose(g) == Z_OK);
+            FILE *f = fopen(path_gz, "a");
+            for (size_t k = 0; k < zeros[i]; k++)
+                fputc(0, f);
+            if (more)
+                fputc(0x1f, f);
+            fclose(f);
+            if (!more) {
+                check_reads_as(path_gz, text, 1000, 65536);
+                check_reads_as(path_gz, text, 1000, 7);
+                continue;
+            }
+            struct zreader *r;
+            CHECK_OK(zreader_open(&r, path_gz));
+            CHECK_ERR(zreader_read(r, buf, sizeof buf, &n), GPT_INPUT,
+                      "expected a sound gzip frame, found: data behind zero padding");
+            zreader_close(r);
+        }
+    }
+    write_frames(path_zst, 1, text, 1000, 1000);
+    FILE *f = fopen(path_zst, "a");
+    for (int k = 0; k < 8; k++)
+        fputc(0, f);
+    fclose(f);
+    struct zreader *r;
+    CHECK_OK(zreader_open(&r, path_zst));
+    CHECK_ERR(zreader_read(r, buf, sizeof buf, &n), GPT_INPUT, "expected a sound zstd frame");
+    zreader_close(r);
+    free(text);
+}
+
 static size_t small_file(bool gzip, const char *text, size_t n, unsigned char *file, size_t room)
 {
     const char *name = gzip ? path_gz : path_zst;
@@ -256,7 +298,8 @@ static void check_peek(void)
     CHECK(!pipe(fd) && !pipe(wake));
     snprintf(name, sizeof name, "/dev/fd/%d", fd[0]);
     CHECK_EQ(write(fd[1], file, k), (ssize_t)k);
-    CHECK_OK(zreader_open_until(&r, name, wake[0]));
+    zio_wake(wake[0]);
+    CHECK_OK(zreader_open(&r, name));
     CHECK_OK(zreader_peek(r, 3, &p, &got));
     CHECK(got == 3 && !memcmp(p, "hel", 3));
     CHECK_OK(zreader_some(r, buf, 2, &got));
@@ -269,6 +312,15 @@ static void check_peek(void)
     CHECK_EQ(write(wake[1], "", 1), 1);
     CHECK_ERR(zreader_some(r, buf, sizeof buf, &got), GPT_SYSTEM, "interrupted");
     zreader_close(r);
+    /* so of a FIFO without a writer, but not of a file */
+    CHECK(!mkfifo(scratch("fifo"), 0600));
+    CHECK_ERR(zreader_open(&r, scratch("fifo")), GPT_SYSTEM, "interrupted");
+    spill(path, "plain", 5);
+    CHECK_OK(zreader_open(&r, path));
+    CHECK_OK(zreader_read(r, buf, sizeof buf, &got));
+    CHECK_EQ(got, 5);
+    zreader_close(r);
+    zio_wake(-1);
     for (int i = 0; i < 2; i++) {
         close(fd[i]);
         close(wake[i]);
@@ -337,6 +389,7 @@ int main(void)
     test_round_trips();
     test_frames_are_independent();
     test_gzip();
+    test_padding();
     test_truncation(false);
     test_truncation(true);
     test_damage(false);

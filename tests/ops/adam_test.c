@@ -5,11 +5,11 @@
  * on top a stored number is off by half a unit of its type, or a whole one where the rounding is
  * drawn or cut: 2^-(bits of mantissa), or one step of the subnormals times the scale.
  */
-#include <time.h>
+#include "adam_call.h"
 #include "adam_case.h"
-#include "check.h"
+#include "cpu_tensors.h"
+#include "op_test.h"
 
-static struct ops *o;
 static uint64_t seed;
 
 /* -- one update in double ------------------------------------------------------------------- */
@@ -311,13 +311,57 @@ static void test_stochastic(enum dtype t)
     adam_held_free(&c, &h);
 }
 
-int main(void)
+/* -- the records' form, to the bit ------------------------------------------------------------ */
+
+/* One f32 operation: of two f32 numbers the sum, difference, product, quotient and root in
+ * double, rounded to f32, are the f32 operation's own result. So nothing here depends on how
+ * the compiler treats float, and the op must give the same bits. */
+static float f(double x) { return (float)x; }
+
+static void adam_by_hand(float *w, float g, float *m, float *v, double beta1, double beta2,
+                         double eps, float step, float decay)
 {
-    int rc = ops_cpu_new(&o);
-    seed = (uint64_t)time(NULL) << 20;
-    printf("seed %llu\n", (unsigned long long)seed);
-    if (!CHECK_OK(rc))
-        return check_done();
+    *m = f((double)f((double)f(beta1) * *m) + f((double)f(1 - beta1) * g));
+    *v = f((double)f((double)f(beta2) * *v) + f((double)f(1 - beta2) * f((double)g * g)));
+    float root = f((double)f(sqrt((double)*v)) + f(eps));
+    float delta = f((double)f((double)*m / root) * step);
+    if (f((double)delta * *w) > 0)
+        delta = f((double)delta + f((double)decay * *w));
+    *w = f((double)*w - delta);
+}
+
+static void test_record_form(enum dtype tw, enum dtype tm, int64_t n, double beta1, double beta2)
+{
+    struct tensor w = drawn(tw, 1, n, 1), g = drawn(tw, 1, n, 0.1), m = drawn(tm, 1, n, 0.1);
+    struct tensor v = drawn(tm, 1, n, 0.1);
+    struct adam_step a = { .step_size = 0.013f, .decay = 0.0007f, .eps = 1e-10f };
+    long bad = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        set(v, i, fabs(get(v, i)));
+    for (int64_t i = 0; i < n; i += 7) { /* a row that never had a gradient */
+        set(g, i, 0);
+        set(m, i, 0);
+        set(v, i, 0);
+    }
+    set(w, n / 2, 0);
+    double *w0 = as_double(w), *m0 = as_double(m), *v0 = as_double(v);
+    adam_call(o, w, g, m, v, beta1, beta2, &a, NULL);
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)w0[i], mi = (float)m0[i], vi = (float)v0[i];
+        adam_by_hand(&x, (float)get(g, i), &mi, &vi, beta1, beta2, 1e-10, a.step_size, a.decay);
+        bad += !(get(w, i) == (tw == DT_BF16 ? bf16_round(x) : x));
+        bad += !(get(m, i) == (tm == DT_BF16 ? bf16_round(mi) : mi));
+        bad += !(get(v, i) == (tm == DT_BF16 ? bf16_round(vi) : vi));
+    }
+    CHECK_EQ(bad, 0);
+    free(w0), free(m0), free(v0);
+}
+
+static void by_hand(void)
+{
+    cpu_begin();
+    seed = op_test_seed();
     for (int k = 0; k < (check_small() ? 100 : 600); k++) {
         struct adam_case c = adam_case_drawn(&seed, false);
         test_case(&c);
@@ -328,6 +372,14 @@ int main(void)
     test_stochastic(DT_BF16);
     test_stochastic(DT_F16);
     test_stochastic(DT_E4M3);
-    o->free(o);
-    return check_done();
+    for (int64_t n = 1; n <= 1031; n = n < 511 ? n * 8 - 1 : n + 260)
+        for (int t = 0; t < 4; t++)
+            test_record_form(t & 1 ? DT_BF16 : DT_F32, t >> 1 ? DT_BF16 : DT_F32, n,
+                             t & 1 ? 0.9 : 0.5, t & 1 ? 0.99 : 0.95);
+    cpu_end();
 }
+
+const struct op_test adam_test = {
+    .name = "adam",
+    .by_hand = by_hand,
+};

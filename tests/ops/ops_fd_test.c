@@ -7,12 +7,11 @@
  * term. Directions use every element of a gradient at once, single elements say
  * where it is wrong.
  *
- *     ops_fd_test [SEED]              the checks
+ *     ops_fd_test [SEED]              the checks, and what else needs double (op_test.h)
  *     ops_fd_test --dump SEED         outputs and gradients of all cases, as doubles, for ops_test
  */
 #include "check.h"
-#include "coeffs/sets.h"
-#include "ops_cases.h"
+#include "op_test.h"
 
 static const double step = 1e-5, tolerance = 1e-6;
 enum { DIRECTIONS = 3, ELEMENTS = 24 };
@@ -128,67 +127,26 @@ static void dump_case(struct ops_case *c)
         }
 }
 
-/* The Gram form of an orthogonalisation is the direct one to rounding, however it restarts: every
- * row's slope at 0, 989 in all, may magnify 2^-53, and the Gram matrix has singular values squared,
- * of 1e-4 here. */
-static void test_polar_forms(struct ops *o, int64_t rows, int64_t cols, unsigned restart)
-{
-    const struct coeffs_set *set = coeffs_set_find("record-61");
-    struct rng r = rng_make(7, (uint64_t)restart);
-    int64_t count = 2 * rows * cols;
-    double *x[2], squares = 0, off = 0, size = 0;
-
-    for (int i = 0; i < 2; i++)
-        x[i] = o->alloc(o, (size_t)count * sizeof *x[i], "x");
-    for (int64_t i = 0; i < count; i++)
-        squares += pow(x[0][i] = rng_normal(&r, (uint64_t)i), 2);
-    for (int64_t i = 0; i < count; i++)
-        x[1][i] = x[0][i] /= 1.02 * sqrt(squares);
-    for (int i = 0; i < 2; i++)
-        o->polar(o, tensor_of(x[i], DT_F64, 2 * rows, cols), 2, set->row, set->n,
-                 i ? POLAR_GRAM + POLAR_RESTART * restart : 0);
-    for (int64_t i = 0; i < count; i++) {
-        off += pow(x[0][i] - x[1][i], 2);
-        size += x[0][i] * x[0][i];
-    }
-    check_that(sqrt(off / size) <= 1e-12, __FILE__, __LINE__,
-               "polar %dx%d, restarts %u: forms are %.3g apart", (int)rows, (int)cols, restart,
-               sqrt(off / size));
-}
-
-static void test_polar_form(void)
-{
-    struct ops *o;
-    if (!CHECK_OK(ops_cpu_new(&o)))
-        return;
-    for (unsigned restart = 0; restart < 32; restart += 2) {
-        test_polar_forms(o, 20, 61, restart);
-        test_polar_forms(o, 150, 24, restart);
-    }
-    CHECK_OK(o->status(o));
-    o->free(o);
-}
-
 int main(int argc, char **argv)
 {
     bool dump = argc > 2 && !strcmp(argv[1], "--dump");
     uint64_t seed = argc > 1 ? strtoull(argv[argc - 1], NULL, 10) : 1;
 
-    for (int f = 0; f < n_families; f++)
-        for (int i = 0; i < families[f].variants; i++) {
-            struct ops *o;
-            struct ops_case c;
-            if (ops_cpu_new(&o)) {
-                fprintf(stderr, "ops_fd_test: %s\n", err_message());
-                return err_code();
-            }
-            case_make(&c, o, f, i, DT_REAL, seed);
-            (dump ? dump_case : check_case)(&c);
-            if (!dump)
-                CHECK_OK(o->status(o));
-            case_release(&c);
+    for (struct op_case_at at = { 0, 0, -1 }; op_case_next(&at);) {
+        struct ops *o;
+        struct ops_case c;
+        if (ops_cpu_new(&o)) {
+            fprintf(stderr, "ops_fd_test: %s\n", err_message());
+            return err_code();
         }
-    if (!dump)
-        test_polar_form();
+        op_case_make(&c, o, &at, DT_REAL, seed);
+        (dump ? dump_case : check_case)(&c);
+        if (!dump)
+            CHECK_OK(o->status(o));
+        case_release(&c);
+    }
+    for (int i = 0; i < n_op_tests && !dump; i++)
+        if (op_tests[i]->in_double && check_of(op_tests[i]->name))
+            op_tests[i]->in_double();
     return dump ? fflush(stdout) != 0 : check_done();
 }

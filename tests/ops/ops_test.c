@@ -1,13 +1,13 @@
-/* ops_test.c - the plain C ops in f32: against f64, and the same bits whenever repeated.
+/* ops_test.c - the plain C ops in f32: by hand, against f64, and the same bits whenever repeated. The tests of
+ * an op are in NAME_test.c (op_test.h).
  *
- * Their derivatives are held against differences in ops_fd_test, their masks, maps and edges
- * against cases worked out by hand in ops_hand_test and ops_head_test.
+ *     ops_test [SEED]         SEED: of the random inputs by_hand, as printed
  */
 #include "check.h"
 #include <pthread.h>
 #include <unistd.h>
 #include "hand_tensors.h"
-#include "ops_cases.h"
+#include "op_test.h"
 #include "ops/simd.h"
 
 enum { SEED = 7 };
@@ -56,22 +56,21 @@ static void compare(struct ops_case *c, struct var *v, const double *want)
 
 static void test_f64(FILE *f64, enum dtype weights)
 {
-    for (int f = 0; f < n_families; f++)
-        for (int i = 0; i < families[f].variants; i++) {
-            struct ops_case c;
-            case_make(&c, cpu(), f, i, weights, SEED);
-            case_load(&c);
-            c.forward(&c);
-            c.backward(&c);
-            for (int k = 0; k < c.n_vars; k++) {
-                size_t n = (size_t)tensor_count(c.var[k].t);
-                double *want = malloc(n * sizeof *want);
-                if (case_is_result(&c.var[k]) && CHECK(fread(want, sizeof *want, n, f64) == n))
-                    compare(&c, &c.var[k], want);
-                free(want);
-            }
-            case_release(&c);
+    for (struct op_case_at at = { 0, 0, -1 }; op_case_next(&at);) {
+        struct ops_case c;
+        op_case_make(&c, cpu(), &at, weights, SEED);
+        case_load(&c);
+        c.forward(&c);
+        c.backward(&c);
+        for (int k = 0; k < c.n_vars; k++) {
+            size_t n = (size_t)tensor_count(c.var[k].t);
+            double *want = malloc(n * sizeof *want);
+            if (case_is_result(&c.var[k]) && CHECK(fread(want, sizeof *want, n, f64) == n))
+                compare(&c, &c.var[k], want);
+            free(want);
         }
+        case_release(&c);
+    }
 }
 
 static void test_against_f64(void)
@@ -103,23 +102,22 @@ static uint64_t hash_of_all(int times, int threads)
 {
     uint64_t h = 14695981039346656037u;
 
-    for (int f = 0; f < n_families; f++)
-        for (int i = 0; i < families[f].variants; i++) {
-            struct ops_case c;
-            struct ops *o;
-            if (ops_cpu_new(&o))
-                return 0;
-            ops_cpu_threads(o, threads);
-            case_make(&c, o, f, i, DT_BF16, SEED);
-            for (int t = 0; t < times; t++) {
-                case_load(&c);
-                c.forward(&c);
-                c.backward(&c);
-            }
-            for (int k = 0; k < c.n_vars; k++)
-                h = hash(h, c.var[k].t.data, tensor_bytes(c.var[k].t));
-            case_release(&c);
+    for (struct op_case_at at = { 0, 0, -1 }; op_case_next(&at);) {
+        struct ops_case c;
+        struct ops *o;
+        if (ops_cpu_new(&o))
+            return 0;
+        ops_cpu_threads(o, threads);
+        op_case_make(&c, o, &at, DT_BF16, SEED);
+        for (int t = 0; t < times; t++) {
+            case_load(&c);
+            c.forward(&c);
+            c.backward(&c);
         }
+        for (int k = 0; k < c.n_vars; k++)
+            h = hash(h, c.var[k].t.data, tensor_bytes(c.var[k].t));
+        case_release(&c);
+    }
     return h;
 }
 
@@ -152,8 +150,12 @@ static void test_same_bits(void)
         CHECK(got[i] == alone);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    op_test_begin(argc, argv);
+    for (int i = 0; i < n_op_tests; i++)
+        if (op_tests[i]->by_hand && check_of(op_tests[i]->name))
+            op_tests[i]->by_hand();
     test_against_f64();
     test_same_bits();
     return check_done();

@@ -1,8 +1,63 @@
-/* ops_head_test.c - head and loss of the plain C ops: tokens ahead at the end of a sequence, tokens'
- * prefixes, the evaluation's loss, and fp8 by its definition.
- */
+/* head_loss_test.c - head_loss and head_eval: cases; tokens ahead at the end of a sequence, tokens' prefixes, barred
+ * classes, the evaluation's loss, and fp8 by its definition. */
 #include "base/rng.h"
 #include "hand_tensors.h"
+#include "op_test.h"
+
+struct head_case {
+    int tokens, width, vocab, n_mtp;
+    bool add, prefix;
+};
+
+static const struct head_case head_cases[] = {
+    { 1, 3, 5, 3, false, false },  { 2, 4, 2, 3, true, false },    { 13, 8, 31, 1, true, false },
+    { 31, 5, 7, 2, false, false }, { 17, 6, 600, 3, true, false }, { 263, 4, 37, 3, false, false },
+    { 1, 3, 5, 3, false, true },   { 13, 8, 31, 1, true, true },   { 263, 4, 600, 3, false, true },
+};
+
+static void head_forward(struct ops_case *c)
+{
+    const struct head_case *s = c->shape;
+    struct head_loss h = {
+        .tgt = c->batch.tgt,
+        .mtp = scalar(c, "mtp"),
+        .n_mtp = s->n_mtp,
+        .seed = (real)case_find(c, "seed")->value[0],
+        .cap_a = 23,
+        .cap_b = 5,
+        .cap_c = 7.5f,
+        .prefix = s->prefix ? c->prefix : NULL,
+    };
+    c->o->head_loss(c->o, scalar(c, "loss"), at(c, "dx"), at(c, "dw"), s->add, at(c, "x"),
+                    at(c, "w"), &h);
+}
+
+static void head_backward(struct ops_case *c) { (void)c; } /* forward did both */
+static void head_make(struct ops_case *c, int variant)
+{
+    const struct head_case *s = c->shape = &head_cases[variant];
+    struct var *v;
+
+    snprintf(c->label, sizeof c->label, "head_loss T=%d D=%d V=%d n_mtp=%d add=%d prefix=%d",
+             s->tokens, s->width, s->vocab, s->n_mtp, s->add, s->prefix);
+    case_batch(c, s->tokens, s->vocab < CASE_DOCS ? s->vocab : CASE_DOCS - 1, DOCS_ONE);
+    case_input(c, "x", s->tokens, s->width);
+    case_weight(c, "w", s->width, s->vocab);
+    v = case_var(c, VAR_INPUT, "mtp", DT_REAL, 1, s->n_mtp + 1);
+    case_values(c, v, 1);
+    for (int k = 0; k <= s->n_mtp; k++)
+        v->value[k] = 1.0 / (1 << k);
+    for (int k = 0; k < s->vocab; k++)
+        c->prefix[k] = k % 3 ? k / 2 : -1; /* one that some classes have */
+    case_scalar(c, "seed");
+    v = case_var(c, VAR_OUTPUT, "loss", DT_REAL, 1, 1);
+    case_values(c, v, 1); /* the op adds to it */
+    v->weight = "seed";
+    case_grad(c, "dx", "x", false);
+    case_grad(c, "dw", "w", s->add);
+    c->forward = head_forward;
+    c->backward = head_backward;
+}
 
 enum { SEED = 7 };
 
@@ -216,12 +271,17 @@ static void test_fp8(void)
     o->free(o);
 }
 
-int main(void)
+static void by_hand(void)
 {
     for (int k = 0; k < 8; k++)
         test_mtp_end(k & 1, k & 2, k & 4 ? 0.75 : 0);
     test_eval();
     test_never();
     test_fp8();
-    return check_done();
 }
+
+const struct op_test head_loss_test = {
+    .name = "head_loss",
+    .cases = { { head_make, COUNT(head_cases) } },
+    .by_hand = by_hand,
+};

@@ -1,12 +1,9 @@
-/* fp8_copy_test.c - a weight's fp8 copy: as quantize makes it, as Adam leaves it, as the head
- * reads it.
- *
- * Inputs are fresh in each run (the seed is printed); outputs are NaN before. Codes, weights and
- * losses are compared bit by bit.
+/* quantize_test.c - a weight's fp8 copy: as quantize makes it, as Adam leaves it, as the head reads it. Codes,
+ * weights and losses are compared bit by bit.
  */
-#include <time.h>
 #include "adam_call.h"
 #include "cpu_tensors.h"
+#include "op_test.h"
 
 static struct tensor again(struct tensor t)
 {
@@ -164,7 +161,7 @@ static void test_head(enum dtype t, int tokens, int64_t width, int64_t vocab)
     struct tensor x = drawn(DT_F32, tokens, width, 1), w = drawn(t, width, vocab, 0.5);
     struct fp8_copy c = copy_of(w, 1.6f / 448);
     int32_t tgt[64];
-    float mtp[2] = { 1, 0.5f };
+    real mtp[2] = { 1, 0.5f };
     struct head_loss h = { .tgt = tgt,
                            .mtp = mtp,
                            .n_mtp = 2,
@@ -196,15 +193,11 @@ static void test_head(enum dtype t, int tokens, int64_t width, int64_t vocab)
     CHECK(equal(head(x, w, &h), plain));
 }
 
-int main(void)
+static void by_hand(void)
 {
     static const int64_t size[] = { 1, 2, 7, 511, 512, 513, 1031, 5000 };
-    uint64_t seed = (uint64_t)time(NULL);
 
-    printf("seed %llu\n", (unsigned long long)seed);
-    rng = rng_make(seed, 0);
-    if (!CHECK_OK(ops_cpu_new(&o)))
-        return check_done();
+    cpu_begin();
     for (int s = 0; s < 8; s++)
         for (int k = 0; k < 6; k++)
             test_quantize(k & 1 ? DT_BF16 : DT_F32, size[s], k / 2);
@@ -216,7 +209,10 @@ int main(void)
         test_head(k ? DT_BF16 : DT_F32, 1, 16, 3);
         test_head(k ? DT_BF16 : DT_F32, 37, 24, 613);
     }
-    CHECK_OK(o->sync(o));
-    o->free(o);
-    return check_done();
+    cpu_end();
 }
+
+const struct op_test quantize_test = {
+    .name = "quantize",
+    .by_hand = by_hand,
+};

@@ -1,0 +1,142 @@
+/* linear_relu2_test.c - linear_relu2, the MLP: cases, and its products in fp8 by hand (fp8.md). */
+#include "hand_tensors.h"
+#include "op_test.h"
+
+/* The MLP: out = relu(x w1^T)^2 w2 + residual. In place: dpre over post. */
+struct mlp_shape {
+    int tokens, width, hidden;
+    bool residual, in_place, add, scale;
+};
+
+static const struct mlp_shape mlp_shapes[] = {
+    { 1, 3, 5, false, false, false, false },
+    { 13, 12, 31, true, false, true, true },
+    { 32, 16, 64, true, true, false, false },
+    { 7, 9, 24, false, true, false, true },
+};
+
+static void mlp_forward(struct ops_case *c)
+{
+    c->o->linear_relu2(c->o, at(c, "post"), at(c, "x"), at(c, "w1"));
+    c->o->linear_t(c->o, at(c, "out"), at(c, "post"), at(c, "w2"), scalar(c, "scale"),
+                   at(c, "residual"));
+}
+
+static void mlp_backward(struct ops_case *c)
+{
+    const struct mlp_shape *s = c->shape;
+    struct tensor post = at(c, "post"), dpre = at(c, s->in_place ? "post" : "dpre");
+
+    c->o->linear_t_bwd_w(c->o, at(c, "dw2"), scalar(c, "dscale"), at(c, "dout"), post, at(c, "w2"),
+                         scalar(c, "scale"), s->add);
+    c->o->linear_relu2_bwd(c->o, dpre, at(c, "dout"), at(c, "w2"), scalar(c, "scale"), post);
+    c->o->linear_bwd_w(c->o, at(c, "dw1"), NULL, dpre, at(c, "x"), at(c, "w1"), NULL, s->add);
+    c->o->linear_bwd_x(c->o, at(c, "dx"), dpre, at(c, "w1"), NULL, s->add);
+}
+
+static void mlp_make(struct ops_case *c, int variant)
+{
+    const struct mlp_shape *s = c->shape = &mlp_shapes[variant];
+
+    snprintf(c->label, sizeof c->label,
+             "mlp T=%d D=%d F=%d residual=%d in_place=%d add=%d scale=%d", s->tokens, s->width,
+             s->hidden, s->residual, s->in_place, s->add, s->scale);
+    case_input(c, "x", s->tokens, s->width);
+    case_weight(c, "w1", s->hidden, s->width);
+    case_weight(c, "w2", s->hidden, s->width);
+    if (s->scale)
+        case_scalar(c, "scale");
+    if (s->residual)
+        case_input(c, "residual", s->tokens, s->width);
+    case_saved(c, "post", s->tokens, s->hidden);
+    case_output(c, "out", s->tokens, s->width, "dout");
+    if (s->residual)
+        case_grad_in(c, "dresidual", "residual", "dout");
+    if (!s->in_place)
+        case_saved(c, "dpre", s->tokens, s->hidden);
+    case_grad(c, "dx", "x", s->add);
+    case_grad(c, "dw1", "w1", s->add);
+    case_grad(c, "dw2", "w2", s->add);
+    if (s->scale)
+        case_grad(c, "dscale", "scale", true);
+    c->forward = mlp_forward;
+    c->backward = mlp_backward;
+}
+
+static void are(const char *what, struct tensor t, const float *want)
+{
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        check_that(fabsf(f32_at(t, i) - want[i]) <= 1e-6f * fabsf(want[i]), __FILE__, __LINE__,
+                   "%s[%d]: %g, not %g", what, (int)i, f32_at(t, i), want[i]);
+}
+
+/* w1 = (7, 1; -7, 2.125) and w2 = (1.75, 0.5; -1, 0.3125) have the scales 2^-6 and 2^-8, of which all are
+ * codes but 2.125 = 136 2^-6: it lies between 128 and 144, and 128 is even. */
+static struct fp8_matrices mlp_copies(struct ops *o, int k)
+{
+    static const float w[8] = { 7, 1, -7, 2.125f, 1.75f, 0.5f, -1, 0.3125f };
+    struct tensor bank = tensor_shape(bf16s(o, 8, w), 4, 2);
+    struct fp8_matrices q = { tensor_of(o->alloc(o, 4, "codes"), DT_E4M3, 2, 2),
+                              tensor_of(o->alloc(o, 4, "turned"), DT_E4M3, 2, 2),
+                              o->alloc(o, sizeof(real), "scale"),
+                              2 * k,
+                              2,
+                              4 };
+
+    o->quantize_matrices(o, &q, bank);
+    CHECK(*q.scale == (k ? 0x1p-8f : 0x1p-6f));
+    return q;
+}
+
+/* x, at most 0.875, is multiplied by 512: 65 / 1024 becomes 32.5, whose code is 32, so 1 / 16. post / 4 is
+ * 9.57 and 15.5: 10 and, of 15 and 16, the even 16. */
+static void test_mlp_fp8(void)
+{
+    struct ops *o = cpu();
+    struct fp8_matrices up = mlp_copies(o, 0), down = mlp_copies(o, 1);
+    struct fp8_weight w1 = { up.codes, up.scale }, w2 = { down.turned, down.scale };
+    struct tensor x = floats(o, 2, 2, (float[]){ 0.875f, 65 / 1024.0f, -0.875f, 0.875f });
+    struct tensor post = floats(o, 2, 2, NULL), y = floats(o, 2, 2, (float[]){ 1, 2, 3, 4 });
+    struct tensor post8 = tensor_of(o->alloc(o, 4, "codes"), DT_E4M3, 2, 2);
+    struct tensor any = tensor_of(NULL, DT_BF16, 2, 2); /* read by no product here */
+    real half = 0.5f;
+
+    o->linear_relu2_fp8(o, post, post8, x, any, w1);
+    are("post", post, (float[]){ 6.1875f * 6.1875f, 0, 0, 7.875f * 7.875f });
+    o->linear_t_fp8(o, y, post, any, post8, w2, &half, y);
+    are("y", y, (float[]){ 1 + 35, 2 + 10, 3 - 32, 4 + 10 });
+    CHECK_OK(o->status(o));
+    o->free(o);
+}
+
+/* dout, at most 0.5, is multiplied by 114688: 0.3125 becomes 1.09375 2^15, whose code is 2^15, so 2 / 7.
+ * dpre = (2, -1.265625; 4/7, 0.0893) times 64 / 0.5 is 256, -162, 73.1, 11.4, with the codes 256, -160, 80
+ * and 12. */
+static void test_mlp_bwd_fp8(void)
+{
+    struct ops *o = cpu();
+    struct fp8_matrices up = mlp_copies(o, 0), down = mlp_copies(o, 1);
+    struct fp8_weight w1 = { up.turned, up.scale }, w2 = { down.codes, down.scale };
+    struct tensor dout = floats(o, 2, 2, (float[]){ 0.5f, 0.25f, 0, 0.3125f });
+    struct tensor post = floats(o, 2, 2, (float[]){ 4, 9, 16, 1 }), dx = floats(o, 2, 2, NULL);
+    struct tensor any = tensor_of(NULL, DT_BF16, 2, 2);
+    real half = 0.5f;
+
+    o->mlp_bwd_fp8(o, post, dx, dout, any, w1, any, w2, &half, post);
+    are("dpre", post, (float[]){ 2, -1.265625f, 4 / 7.0f, 0.625f / 7 });
+    are("dx", dx, (float[]){ 22.75f, -0.5f, 3.71875f, 0.8125f });
+    CHECK_OK(o->status(o));
+    o->free(o);
+}
+
+static void by_hand(void)
+{
+    test_mlp_fp8();
+    test_mlp_bwd_fp8();
+}
+
+const struct op_test linear_relu2_test = {
+    .name = "linear_relu2",
+    .cases = { { mlp_make, COUNT(mlp_shapes) } },
+    .by_hand = by_hand,
+};
