@@ -517,7 +517,7 @@ static int check_model(struct recipe *r)
 /* Proposes the nearest numbers of chunks, below and above. */
 static int undivided(struct recipe *r, const struct recipe_line *l, int64_t tokens)
 {
-    int64_t below = r->data.chunks, above = r->data.chunks;
+    int64_t above = r->data.chunks, below = above;
     while (tokens % below)
         below--;
     while (above < tokens && tokens % above)

@@ -196,7 +196,7 @@ static int read_words(struct line *l, struct chain *c, struct stage_use *u, cons
     const struct stage_row *row = &stage_rows[u->id];
     char word[64];
     const char *name, *at;
-    int n, k = 0, rc = 0;
+    int n = 0, k = 0, rc = 0;
 
     if (u->id == STAGE_polar) {
         at = next_word(l, word);
@@ -214,8 +214,9 @@ static int read_words(struct line *l, struct chain *c, struct stage_use *u, cons
     }
     int optional = k - (u->id == STAGE_polar), given = k;
     for (; (name = list_word(row->numbers, k, &n)); k++)
-        u->number[optional + k - given] =
-            (struct number){ .n = 1, .value = { strtod(memchr(name, '=', (size_t)n) + 1, NULL) } };
+        u->number[optional + k - given] = (struct number){
+            .n = 1, .value = { strtod((const char *)memchr(name, '=', (size_t)n) + 1, NULL) }
+        };
     while (!rc && !peek(l, "|") && !peek(l, "")) {
         bool known = false;
         at = next_word(l, word);
