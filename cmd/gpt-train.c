@@ -740,7 +740,7 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */
     struct words w = { 0 };
-    if (rc > 0 && o->out && !o->bench) {
+    if (rc > 0 && o->out && !o->bench && run_progress().kept < schedule_total(*r)) {
         say_what_is_left(&w);
         return err_set(rc, "%s%.*s", err_message(), (int)w.n, w.text);
     }

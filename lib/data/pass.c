@@ -15,6 +15,7 @@ struct look {
     int bos;
     struct cutter cutter;
     int64_t first, step; /* of the pass; whose shape is taken */
+    int64_t end; /* steps of the run, as far as is known */
     struct filling filling; /* of that step */
     int64_t used, passed; /* tokens trained on, of those passed over */
     int64_t starts, tokens; /* that may still be looked at */
@@ -23,17 +24,17 @@ struct look {
 /* The shape of step `step`, or behind the run's end of its last. A run takes other documents than
  * these if it begins in the middle, and none behind its end: then any number of them may be in a
  * chunk. */
-static struct batch_shape shape_of(const struct look *k)
+static struct batch_shape shape_of(struct look *k)
 {
     struct batch_shape w = k->c->max;
-    int64_t s = k->step;
 
     if (k->c->shape)
-        while (w = k->c->shape(k->c->ctx, s), s > 0 && !w.tokens)
-            s--;
+        while (w = k->c->shape(k->c->ctx, k->step < k->end ? k->step : k->end - 1),
+               !w.tokens && k->end > 1)
+            k->end = k->step < k->end ? k->step : k->end - 1;
     if (!w.bound)
         w.bound = cu_bound(w.tokens, 0);
-    if (k->first || s < k->step)
+    if (k->first || k->step >= k->end)
         w.bound = INT_MAX;
     return w;
 }
@@ -139,7 +140,7 @@ static int look_at(struct look *k, const struct corpus_shard *f)
 }
 
 /* What was looked at stands for the rest. A MANIFEST says how many documents that has. */
-static void conclude(const struct look *k, const struct corpus *c, struct pass *p)
+static void conclude(struct look *k, const struct corpus *c, struct pass *p)
 {
     int cap = shape_of(k).cap;
     int64_t documents = 0;
@@ -163,6 +164,7 @@ int loader_pass(const struct loader_config *c, int64_t step, struct pass *p)
     struct look k = { .c = c,
                       .cutter = { .cut = c->cut, .piece = c->piece },
                       .first = step,
+                      .end = INT64_MAX,
                       .step = step,
                       .starts = MOST_STARTS,
                       .tokens = MOST_TOKENS };

@@ -216,6 +216,7 @@ completed() { # SHELL WORD...
 }
 
 @test "shells offer table names, recipe names and keys of --set, from the tables of options" {
+    mkdir "$BATS_TEST_TMPDIR/none" && cd "$BATS_TEST_TMPDIR/none" # files are offered, too
     recipes=$("$GPT_BIN/gpt-train" --recipes | cut -f1 | sort)
     tables=$("$GPT_BIN/ns-coeffs" list --format tsv | tail -n +2 | cut -f1 | sort)
     for shell in bash zsh fish; do

@@ -128,7 +128,7 @@ END
     [ "${#lines[@]}" -eq 41 ]
     # |B - A| is what diff says
     max=$("$GPT_BIN/gpt-ckpt" diff -q "$one" "$CK/run/step-000020" layers.0.attn.q.weight |
-        awk 'NR == 2 { print $6 * 64 }')
+        awk 'NR == 2 { printf "%.12g", $6 * 64 }')
     awk -F'\t' -v f="$max" 'NR == 2 { d = $7 / f - 1; exit !(d * d < 1e-12) }' <<<"$output"
     ckpt spectrum "$one" --since "$one" --bank attn
     [ "$(grep -c 'is zero$' <<<"$output")" -eq 40 ]

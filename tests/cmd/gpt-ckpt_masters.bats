@@ -2,7 +2,7 @@
 # Exact weights: what export writes, import keeps and diff compares where Adam's masters are f32, f16 or low halves.
 
 bats_require_minimum_version 1.5.0
-load ../check/common
+load ../check/needs
 
 # A few steps of the tiny recipe on bytes, at half its width; head and embedding part after step 7.
 setup_file() {

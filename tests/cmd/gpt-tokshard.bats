@@ -174,7 +174,7 @@ load tokshard_setup
     check '{"text": "x' "column 12: expected the closing '\"' of a string, found the end of the line"
     check '{"text": "\q"}' 'column 11: expected one of \" \\ \/ \b \f \n \r \t \u'
     check '["text"]' "column 1: expected '{'"
-    check '{"text": "a"} x' "column 15: expected the end of the line"
+    check '{"text": "a"} x' "column 15: expected the end of the line, found x"
     check '{"a": [1, {"b": tru}], "text": "a"}' "column 17: expected a value"
 }
 

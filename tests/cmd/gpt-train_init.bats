@@ -2,7 +2,7 @@
 # gpt-train --init: a new run with another run's weights.
 
 bats_require_minimum_version 1.5.0
-load ../check/common
+load ../check/needs
 
 # The first text and another one: the words of each line in reverse. Tiny at half its width, four steps in each
 # stage; head and embedding part after step 9. The last window is the last stage's, so that a run can begin with it.

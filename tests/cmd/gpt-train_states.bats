@@ -13,7 +13,7 @@ load ../check/masters
     [ "${output#* }" -le 100000 ]       # 1%: nine bits a store, over few updates
     resume --resume "$BATS_TEST_TMPDIR/bf16/step-000004" -o "$BATS_TEST_TMPDIR/again" > /dev/null
     same_checkpoint "$BATS_TEST_TMPDIR/bf16/step-000011" "$BATS_TEST_TMPDIR/again/step-000011"
-    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/bf16" -s precision.adam_states=f32
+    run --separate-stderr resume --resume "$BATS_TEST_TMPDIR/bf16/step-000008" -s precision.adam_states=f32
     [ "$status" -eq 3 ]
     [[ "$stderr" == *"exp_avg': expected f32, found bf16"* ]]
 }
