@@ -175,7 +175,7 @@ load tokshard_setup
     check '{"text": "\q"}' 'column 11: expected one of \" \\ \/ \b \f \n \r \t \u'
     check '["text"]' "column 1: expected '{'"
     check '{"text": "a"} x' "column 15: expected the end of the line, found x"
-    check '{"a": [1, {"b": tru}], "text": "a"}' "column 17: expected a value"
+    check '{"a": [1, {"b": tru}], "text": "a"}' "column 17: expected a value, found tru"
 }
 
 # Lines of .jsonl without a text: some that do not parse, without the field, with another type, with
