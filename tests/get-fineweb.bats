@@ -1,4 +1,3 @@
-#!/usr/bin/env bats
 # share/get-fineweb with a stand-in for the public client: what is fetched, what goes on, what is refused.
 # No test fetches a real shard.
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env bats
 # tests/gpu/gpu-records with stand-ins for gpt-train and gpt-ckpt: what it says of a curve.
 
 bats_require_minimum_version 1.5.0

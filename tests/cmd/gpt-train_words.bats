@@ -10,6 +10,7 @@ says() { # STATUS TEXT OPTION...
     run --separate-stderr "$GPT_BIN/gpt-train" "${@:3}"
     echo "$status $stderr"
     [ "$status" -eq "$code" ]
+    # shellcheck disable=SC2053  # a pattern
     [[ ${stderr_lines[0]} == $text ]]
 }
 
