@@ -28,7 +28,7 @@ setup() {
 # client NAME: hf download as it is called, from ./hub; FAIL_AT names a file that it cannot fetch.
 client() {
     cat > "bin/$1" <<'END'
-#!/bin/sh
+#!/bin/bash -u
 echo "$*" >> calls
 [ "$1 $2 $4 $5 $6" = "download kjj0/fineweb10B-gpt2 --repo-type dataset --local-dir" ] || exit 9
 [ "$3" != "${FAIL_AT-}" ] || { echo "no network" >&2; head -c 500 "hub/$3" > "$7/$3.incomplete"; exit 1; }
