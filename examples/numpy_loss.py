@@ -37,7 +37,7 @@ def sigmoid(x): return 1 / (1 + np.exp(-x))
 def bf16(x): u = x.view("u4"); return (u + 0x7fff + (u >> 16 & 1) & 0xffff0000).view("f4")
 
 f, scale = (1 / np.float32(1024)) ** np.linspace(0, 1, dh // 4, dtype="f4"), 0.1
-for old, new in ((3, 7), (7, 11), (11, 13)):                # YaRN, as the long window grew
+for old, new in ((3, 7), (7, 8)):                          # YaRN, as the long window grew
     ramp = np.clip((block * old * f / (2 * np.pi) - 1) / 31, 0, 1)
     f = (f * (old / new + ramp * (1 - old / new))).astype("f4")
     scale *= 1 + .2 * np.log(new / old)
@@ -69,7 +69,7 @@ def attention(y, i, tok, document):
         v = v + gate[..., None] * W(f"ve{table}")[tok].reshape(-1, H, dh)
     if paired:                                               # two rows a token, half the heads
         q, k, v = (x.reshape(-1, H // 2, dh) for x in (q, k, v))
-    o = attend(q, k, v, document.repeat(1 + paired), block * (20 if far else 6)).reshape(-1, H, dh)
+    o = attend(q, k, v, document.repeat(1 + paired), block * (20 if far else 4)).reshape(-1, H, dh)
     o = o * sigmoid(y[:, :12] @ W("attn_gate", i).T)[..., None]
     return o.reshape(-1, d) @ (W("out", i) * W("attn.o", i)).T
 

@@ -100,7 +100,7 @@ less() {
     grep -qE '^lr-0.023 +3 +16 ' <<<"$output"
     grep -qE '^lr-0.030 +3 +16 ' <<<"$output"
     grep -qx -- '-muon_lr = 0.023' <<<"$output"
-    grep -qx '+muon_lr = 0.030' <<<"$output"
+    grep -qx '+muon_lr = 0.03' <<<"$output"
 }
 
 @test "adam-states.sh: runs of each form of the moments, compared with f32" {
@@ -163,5 +163,5 @@ less() {
     [ -z "$stderr" ]
     [[ $output == *$'\nnew: '* ]]
     [ "$(ls "$OUT")" = one-pipe ]
-    [[ $(ls "$OUT/one-pipe") == step-* ]]
+    [[ $(ls "$OUT/one-pipe" | grep -v log.txt) == step-* ]]
 }
