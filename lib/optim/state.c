@@ -616,9 +616,8 @@ static void chain_hyper(const struct recipe *r, const struct param_spec *s, cons
 void optim_prepare(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
-    struct step_hyper *host = &z->host;
+    struct step_hyper host = { .tied_mix = (real)at->tied_mix };
 
-    *host = (struct step_hyper){ .tied_mix = (real)at->tied_mix };
     assert(z->open <= 1);
 
     for (int i = 0; i < r->n_params; i++) {
@@ -629,19 +628,19 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
             const struct chain *chain = &s->rule.chain[c];
             double part = c ? second : 1 - second;
             if (!chain_is_adam(chain)) {
-                chain_hyper(r, s, chain, at, part, &host->chain[i][c]);
+                chain_hyper(r, s, chain, at, part, &host.chain[i][c]);
                 continue;
             }
             for (int late = 0; late < 2;
                  late++) { /* as if the step before was applied, or skipped */
-                struct adam_step *h = &host->adam[i][late];
+                struct adam_step *h = &host.adam[i][late];
                 *h = adam_hyper(r, s, chain, at, q->count + 1 - (late && z->open && q->counted));
                 if (s->rule.join != RULE_SINGLE)
                     h->step_size *= (real)part, h->decay *= (real)part;
             }
         }
     }
-    z->ops->upload(z->ops, z->hyper, host, sizeof *host);
+    z->ops->upload(z->ops, z->hyper, &host, sizeof host);
 }
 
 /* -- checkpoints ----------------------------------------------------------------------- */
@@ -666,12 +665,6 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
         }
     }
     return n;
-}
-
-bool optim_is_master(const struct optim *z, const struct optim_tensor *t)
-{
-    const struct row_scaled *master = &z->p[t->param].master;
-    return t->t.data == master->t.data || (master->scale && t->t.data == master->scale);
 }
 
 void optim_gather_weights(struct optim *z)

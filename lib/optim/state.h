@@ -96,7 +96,6 @@ struct optim {
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
     struct step_hyper *hyper; /* device memory */
-    struct step_hyper host; /* what was uploaded last */
     struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
@@ -147,8 +146,6 @@ struct optim_tensor {
 enum { OPTIM_MAX_TENSORS = MAX_STATES * MAX_PARAMS };
 /* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
-/* True if t is a master, or the low halves or the scales of one. */
-bool optim_is_master(const struct optim *z, const struct optim_tensor *t);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */
 static inline const struct span *optim_chunks(struct optim_param *q, const struct comm *c)
 {

@@ -46,10 +46,7 @@ struct number {
 /* Where a stage may stand, and what it is. */
 enum {
     STAGE_BEFORE = 1, /* before the write: works on X */
-    STAGE_WRITES = 2,
-    STAGE_WHOLE = 4, /* needs whole matrices */
-    STAGE_STORES = 8, /* keeps master, moments and codes as [precision] and [states] say: adam */
-    STAGE_SCALE_FREE = 16 /* a factor of its input changes nothing but rounding */
+    STAGE_WRITES = 2
 };
 
 enum stage_id {

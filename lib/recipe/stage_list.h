@@ -22,11 +22,9 @@
 STAGE(momentum, "MU", "nesterov", STAGE_BEFORE, NULL, STATE("momentum", EACH, DT_F32))
 /* X <- its orthogonal factor, of X / (margin |X| + eps), or with aol of X as AOL scales it. ROWS stands
  * before the numbers: a name of coefficients. */
-STAGE(polar, "ROWS margin=1 eps=1e-7", "aol", STAGE_BEFORE | STAGE_WHOLE | STAGE_SCALE_FREE,
-      polar_flops, NO_STATE)
+STAGE(polar, "ROWS margin=1 eps=1e-7", "aol", STAGE_BEFORE, polar_flops, NO_STATE)
 /* X scaled by row or column to one running second moment, its norm kept; round: to polar's type. */
-STAGE(variance, "B", "round", STAGE_BEFORE | STAGE_WHOLE, NULL,
-      STATE("second_momentum", LONG_SIDE, DT_F32))
+STAGE(variance, "B", "round", STAGE_BEFORE, NULL, STATE("second_momentum", LONG_SIDE, DT_F32))
 /* X, or with lr the rate, times sqrt(max(1, R / C)), or match sqrt(max(R, C)) where match is given;
  * stored: R and C as the bank has them. */
 STAGE(shape, "match=0", "lr stored", STAGE_BEFORE, NULL, NO_STATE)
@@ -37,7 +35,7 @@ STAGE(scale, "C", "", STAGE_BEFORE, NULL, NO_STATE)
 STAGE(decay, "D", "plain cautious lr2", STAGE_BEFORE, NULL, NO_STATE)
 STAGE(step, "", "", STAGE_WRITES, NULL, NO_STATE)
 /* All of optimizers.md 3 in one: moments, decay, write, in the types of [precision] and [states]. */
-STAGE(adam, "", "", STAGE_WRITES | STAGE_STORES, NULL, NO_STATE)
+STAGE(adam, "", "", STAGE_WRITES, NULL, NO_STATE)
 
 #undef STATE
 #undef NO_STATE

@@ -50,7 +50,8 @@ static bool follows_head(const struct rank *k, const struct optim_tensor *t)
 {
     struct step_schedule at;
     schedule_at(k->run->recipe, k->step, &at);
-    return at.tied && t->param == k->run->recipe->order.tied_embed && optim_is_master(&k->optim, t);
+    return at.tied && t->param == k->run->recipe->order.tied_embed &&
+           t->state->role == STATE_MASTER;
 }
 
 /* This rank's state: n tensors, which are downloaded as they are written. Collective where the embedding's
