@@ -138,7 +138,7 @@ plan_sums() {
 
 # stderr says what is needed, what is there, and a number of micro-batches that takes no more than that.
 would_fit() {
-    [[ $stderr =~ needs\ ([0-9.]+)\ GiB,\ ([0-9.]+)\ available\;\ data\.chunks=(16|32)\ would\ need\ ([0-9.]+)\ \(--fit ]] &&
+    [[ $stderr =~ needs\ ([0-9.]+)\ MiB,\ ([0-9.]+)\ available\;\ data\.chunks=(16|32)\ would\ need\ ([0-9.]+)\ \(--fit ]] &&
         awk -v a="${BASH_REMATCH[1]}" -v b="${BASH_REMATCH[2]}" -v c="${BASH_REMATCH[4]}" 'BEGIN { exit !(a > b && b >= c) }'
 }
 
@@ -167,7 +167,7 @@ would_fit() {
     [ "$status" -eq 4 ]
     [ -z "$output" ]
     would_fit
-    [ "${BASH_REMATCH[2]}" = 0.5 ]
+    [ "${BASH_REMATCH[2]}" = 500.0 ]
     run --separate-stderr "$GPT_BIN/gpt-train" --fit --memory 500Mi --threads 1 --bench 1 "${wide[@]}"
     echo "$status $stderr $output"
     [ "$status" -eq 0 ]
