@@ -93,7 +93,7 @@ template <bool T, bool HAS_C, numbers N> static void launch_symmetric(const prod
         launch<T, T, true, HAS_C, false, TILE, N>(p);
 }
 
-/* Of small matrices of the Gram form; to_bf16: what x is multiplied by. */
+/* Launches a product of the Gram form's small matrices; to_bf16: the one that x is multiplied by. */
 template <bool HAS_C> static void launch_small(const product &p, bool split, bool to_bf16)
 {
     if (to_bf16)
@@ -352,9 +352,8 @@ static bool make_maps(work *w)
     return ok;
 }
 
-/* The update's tile is what should end first: rounds of tiles over all multiprocessors, by what a
- * round was measured to take on an H200 (share/doc/measured/optimizer.md): so
- * many ns a stage, and as many once. */
+/* Returns the update's tile that should end first: rounds of tiles over all SMs, each at the ns a stage
+ * and the ns once that it was measured to take on an H200 (share/doc/performance.md). */
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols)
 {
     static const struct {

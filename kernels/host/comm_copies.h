@@ -12,7 +12,7 @@
  * the others inside CUDA, and the group's `stuck` ends the process (comm_nccl.h).
  *
  * Bytes: a gather sends a chunk to each other rank, a reduction the same and reads all chunks, writes one.
- * 77 MB on two H100: gathered in 0.13 ms, 0.18 by NCCL's kernels (share/doc/measured/optimizer.md).
+ * 77 MB on two H100: gathered in 0.13 ms, 0.18 by NCCL's kernels (share/doc/performance.md).
  */
 #ifndef KERNELS_HOST_COMM_COPIES_H
 #define KERNELS_HOST_COMM_COPIES_H
@@ -21,13 +21,13 @@
 
 enum { COPIES_PIECE = 8 << 20 };
 
-/* Whether the GPUs of this process, which is alone, can: all ranks find the same. */
+/* True if the GPUs of this process, which is alone, can copy to each other: all ranks find the same. */
 bool copies_possible(struct nccl_group *g);
-/* Has large blocks of o come from NCCL. */
+/* Makes large blocks of o come from NCCL. */
 void copies_memory(struct ops *o);
 
 bool copies_start(struct member *m);
-/* As share() of comm.h. */
+/* Does what share() of comm.h does, by copies. */
 void copies_share(struct member *m, struct tensor full, bool reduced);
 /* Between begin() and end() of the collective; false: nothing was queued, the ordinary way is left. *last: the
  * stream that ends the reduction. */

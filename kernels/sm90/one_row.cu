@@ -10,7 +10,7 @@
  *   - what a cluster's blocks send to their first one counts on a barrier that it alone waits for;
  *   - weights are read once a step and leave the L2 first; what stays there of a step before is some of
  *     the weights of many columns, which come last and for which a step waits.
- * What each gained: share/doc/measured/README.md, "Decoding".
+ * What each gained: share/doc/performance.md, "Decoding"; what gained nothing: rejected.md.
  *
  * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart; which k they stand
  * for is few_rows.cu's choice. All eight columns of the other operand are x; one of them is read.
@@ -356,7 +356,7 @@ template <int R> void launch_by_column(struct cuda_ops *c, const product_args &a
     });
 }
 
-/* Of w (I,O), for load_part of so many rows. */
+/* Makes the TMA map of w (I,O) for load_part of so many rows. */
 bool map_of(CUtensorMap *map, const product_args &a, int rows)
 {
     const cuuint64_t size[5] = { (cuuint64_t)a.cols, 2, 2, 4, (cuuint64_t)a.in / 16 };
