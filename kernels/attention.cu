@@ -41,14 +41,14 @@ __device__ int document_of(const struct attn_shape &s, int p)
     }
     return lo;
 }
-/* The same of a row behind one of document d. */
+/* Returns the document of row p, which lies behind a row of document d. */
 __device__ int document_from(const struct attn_shape &s, int d, int p)
 {
     while (d + 1 < s.ncu && (int64_t)s.cu[d + 1] * s.cu_mul <= p)
         d++;
     return d;
 }
-/* Of row p, of document d. Rows past the end are documents of one row, which nothing reads and no
+/* Returns start and end of the document d of row p. Rows past the end are documents of one row, which nothing reads and no
  * store writes. */
 __device__ int2 start_and_end(const struct attn_shape &s, int p, int d)
 {
@@ -170,7 +170,7 @@ struct plans {
     struct attention_call of[ATTN_PLANS];
 };
 
-/* Of shape blockIdx.y: blocks 0 and 1 order tiles by query (and empty the queues) and by key, the
+/* Plans shape blockIdx.y: blocks 0 and 1 order tiles by query (and empty the queues) and by key, the
  * others write start and end of each row. */
 __global__ void __launch_bounds__(PLAN_THREADS) plan(const __grid_constant__ struct plans all)
 {
@@ -314,7 +314,7 @@ cudaError_t launch_plans(cudaStream_t stream, const struct plans *all, int n)
     return cudaGetLastError();
 }
 
-/* The same with its plan: the shape's, or one made in the workspace. */
+/* Begins a call with its plan: the shape's, or one made in the workspace. */
 cudaError_t begin_planned(cudaStream_t stream, struct attention_call *c, const struct attn_shape *s,
                           void *workspace)
 {

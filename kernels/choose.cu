@@ -77,8 +77,8 @@ struct found {
     }
 };
 
-/* Of the numbers from..end-1, both multiples of 4 or end = n; z is aligned to 16 bytes. In every
- * thread. Up to AT_ONCE pieces a thread are asked for at once. */
+/* Finds the greatest of the numbers from..end-1, both multiples of 4 or end = n; z is aligned to 16
+ * bytes. Every thread gets the result. Up to AT_ONCE pieces a thread are asked for at once. */
 template <int AT_ONCE> __device__ static found greatest(const float *z, int from, int end, int n)
 {
     const float4 none = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);

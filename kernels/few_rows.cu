@@ -148,7 +148,7 @@ template <int C> struct w_tile {
         for (int j = 0; j < C / 2; j++)
             load_turned(w[j], held + piece_at<C>(first + row, 2 * j + lane / 16));
     }
-    /* Of rows g and g + 8 of x. */
+    /* Adds the products with rows g and g + 8 of x. */
     __device__ __forceinline__ void add_to(float (&d)[C][4], uint2 x, uint2 x8) const
     {
         uint32_t v[4] = { x.x, x8.x, x.y, x8.y };
@@ -368,7 +368,7 @@ template <int MOST, int N = 1, typename F> static void with_tiles(int n, F f)
         with_tiles<MOST, 2 * N>(n, f);
 }
 
-/* Of x in shared memory, with the sums of the mix that it is made from. */
+/* Returns the bytes of x in shared memory, with the sums of the mix that it is made from. */
 static int bytes_of_x(int rows, int in, const mix_args &m)
 {
     return rows * (in + PAD) * 2 + (m.n ? mix_sums_bytes(m) : 0);
@@ -449,7 +449,7 @@ static void launch_by_column(struct cuda_ops *c, const product_args &a)
     });
 }
 
-/* Does the mix that waits make x, where this product can? Each block reads the mix's terms, and one
+/* True if this product makes x by the mix that waits. Each block reads the mix's terms, and one
  * of them writes its sum. */
 static bool takes_mix(const struct cuda_ops *c, const struct few_rows &p)
 {

@@ -124,8 +124,8 @@ __device__ __forceinline__ static float weights_of(const row_args &a, int t)
     return sum;
 }
 
-/* The same of eight logits in place, with s = (1 + t)/2: e = exp(a t/2), f = e s (1 - s), or without
- * rounding, four times that, e (1 - t^2). Adds to *sum. */
+/* Replaces eight logits by f: with s = (1 + t)/2, e = exp(a t/2), f = e s (1 - s), or without
+ * rounding, four times that, e (1 - t^2). Adds each e to *sum. */
 template <bool ROUND>
 __device__ __forceinline__ static void fast_f(float (&x)[8], const cap &k, float *sum)
 {
@@ -352,7 +352,7 @@ static void sum_product(struct cuda_ops *c, weight_sum *sum, struct gemm product
     sum->add = true;
 }
 
-/* Of codes: x8t (D,rows), and the gradient's g8 as fp8_work has it. */
+/* Adds the weight gradient of codes: x8t (D,rows), and the gradient's g8 as fp8_work has it. */
 static void sum_codes(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, struct tensor g8,
                       float alpha)
 {
@@ -373,7 +373,7 @@ static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw,
 struct fp8_work {
     float *row_loss;
     struct tensor x8, x8t, w8, w8t; /* x8, x8t: of a span */
-    /* Of a span: (rows, V) where the product of the weights' gradient turns it, else (V, rows). */
+    /* The span's gradient codes: (rows, V) where the weights' product transposes them, else (V, rows). */
     struct tensor g8;
     bf16 *logits; /* (rows, V) */
     int64_t rows;

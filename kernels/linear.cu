@@ -62,7 +62,7 @@ void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
         product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
 }
 
-/* Of two scales and, unless it is NULL, a third. */
+/* Computes the product of two scales and, unless it is NULL, a third. */
 __global__ static void multiply_scales(float *factor, const float *a, const float *b,
                                        const float *scale)
 {

@@ -7,7 +7,7 @@
 #include "host/device.h"
 #include "row.h"
 
-/* Of at most N terms. */
+/* The coefficients of a mix of at most N terms. */
 template <int N> struct mix_coefs {
     float of[N];
     __device__ __forceinline__ void load(const mix_args &a)

@@ -78,7 +78,7 @@ __device__ __forceinline__ void store(T *p, const float (&x)[WIDTH])
         narrow(p, x[0]);
 }
 
-/* May threads take 8 elements at a time, when units of `count` elements follow each other? */
+/* True if threads may take 8 elements at a time where units of `count` elements follow each other. */
 static inline bool wide(struct tensor t, int64_t count)
 {
     return !t.data || (count % 8 == 0 && (uintptr_t)t.data % 16 == 0);

@@ -17,7 +17,7 @@
 #include "gpu.h"
 #include "heads.h"
 
-/* Of struct xsa (ops.h); partial (blocks, H): of dalpha. */
+/* What struct xsa (ops.h) points to; partial (blocks, H): sums of dalpha. */
 struct exclusive {
     const bf16 *v;
     const float *alpha;

@@ -254,7 +254,8 @@ __device__ __forceinline__ static void raw_grad(float (&d)[8], uint4 packed, con
         d[j] *= factor;
 }
 
-/* Of s: factor, shape, rope; q, k as attention read them. dq, dk, dv: NULL where they are not wanted. */
+/* Computes the gradients of raw q, k and v. s gives factor, shape, rope and q, k as attention read them;
+ * dq, dk, dv are NULL where they are not wanted. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     raw_backward(bf16 *dqkv, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)

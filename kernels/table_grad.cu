@@ -248,7 +248,7 @@ __device__ __forceinline__ static void short_rows(const target &g, const source 
     }
 }
 
-/* Of rows first .. first + 31, those that no position reads. */
+/* Clears those of the rows first .. first + 31 that no position reads. */
 template <int V>
 __device__ __forceinline__ static void zero_rows(const target &g, const source &s, int first)
 {

@@ -119,10 +119,10 @@ struct cuda_ops {
     float *codes_factor; /* of a product of codes (linear.cu), in device memory */
     unsigned *ticket; /* for last_block (vec.h), in the trunk alone; 0 between kernels */
     struct gemm_cache *gemm;
-    /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
+    /* The mix of a decoding step that has not been launched yet. The product that reads it makes it, if that is next
      * (few_rows.cu); whatever else is queued launches it first. */
     struct mix_args mix;
-    /* The same, for attention_cached. */
+    /* The qkv of a decoding step that has not been launched yet, for attention_cached. */
     struct qkv_args qkv;
 
     /* NULL: cudaMalloc and cudaFree; else blocks of SHARED_LEAST bytes or more come from here, as other GPUs
@@ -138,7 +138,7 @@ struct cuda_ops {
     unsigned fetch_in, fetch_out;
 };
 
-/* Is there an op that has not been launched? */
+/* True if an op has been queued and not launched. */
 static inline bool cuda_waiting(const struct cuda_ops *c) { return c->mix.n || c->qkv.tokens; }
 
 static inline struct cuda_ops *cuda_of(struct ops *o) { return (struct cuda_ops *)o; }

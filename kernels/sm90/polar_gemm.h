@@ -45,7 +45,7 @@
 using namespace sm90;
 
 enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
-/* Of A, B and C, and of D. F16_TO_BF16: D rounds to f16, then to bf16, where it is used next. */
+/* Types of A, B and C, and of D. F16_TO_BF16: D rounds to f16, then to bf16, where it is used next. */
 enum numbers { IN_BF16, BF16_TO_F16, IN_F16, F16_TO_BF16 };
 /* Two warpgroups compute, a thread of the third feeds them. */
 enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 128 };
@@ -304,7 +304,7 @@ __device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, 
     }
 }
 
-/* Of the stages [first, first + count), whose boxes were stored. */
+/* Releases the stages [first, first + count), whose boxes were stored. */
 template <int BN>
 __device__ __forceinline__ void release_stored(const ring<BN> &r, int first, int count)
 {

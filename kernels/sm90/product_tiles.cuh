@@ -227,7 +227,7 @@ tile_work work_of(struct tensor x, struct tensor w)
     return { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, depth), depth };
 }
 
-/* As many blocks as multiprocessors, in pairs; 0 where the kernel cannot be launched. */
+/* Returns as many blocks as there are SMs, in pairs; 0 where the kernel cannot be launched. */
 template <typename K> int tile_blocks(struct cuda_ops *c, K *kernel, const tile_work &k)
 {
     return CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -39,7 +39,7 @@ struct part {
 
     __device__ int first() const { return lane % 8 * 8; } /* channel; + 64: the other eight */
     __device__ int token(int step) const { return 16 * step + 4 * warp + lane / 8; }
-    /* Of steps i .. + GROUP - 1. */
+    /* Loads the tokens of steps i .. + GROUP - 1. */
     __device__ __forceinline__ void load(uint4 (&x)[GROUP][2], uint32_t tile, int i) const
     {
 #pragma unroll
@@ -50,7 +50,7 @@ struct part {
     }
 };
 
-/* Of a head of q or k: norm, rotation, and the rows of q or k. */
+/* Finishes a head of q or k: norm, rotation, and its rows of q or k. */
 __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, int head, bool key,
                                             int token)
 {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
     }
 }
 
-/* Of a head of v without a table. */
+/* Finishes a head of v without a table. */
 __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a, int head,
                                               int token)
 {

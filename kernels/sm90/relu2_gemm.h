@@ -18,7 +18,8 @@ void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor post8,
 void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
                          const float *scale, struct tensor post);
 
-/* The same of f x8 w8^T, x8 e5m2, w8 e4m3; and g8 = e5m2(u dpre). f, u in device memory. */
+/* Computes dpre from f x8 w8^T in place of the bf16 product, x8 e5m2, w8 e4m3, and g8 = e5m2(u dpre). f
+ * and u are in device memory. */
 void relu2_gemm_backward_fp8(struct cuda_ops *c, struct tensor dpre, struct tensor g8,
                              struct tensor x8, struct tensor w8, const float *scale, const float *f,
                              const float *u, struct tensor post);

@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                  "l"(map), "r"(column), "r"(row), "r"(bar)
                  : "memory");
 }
-/* Of the matrix `layer` of a 3-D map. */
+/* Starts the copy of a box of matrix `layer` of a 3-D map. */
 __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,
                                          int layer, uint32_t bar)
 {
@@ -121,7 +121,7 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                  "l"(map), "r"(column), "r"(row), "r"(layer), "r"(bar)
                  : "memory");
 }
-/* Of a 5-D map, by a policy of the L2 (mma.h). */
+/* Starts the copy of a box of a 5-D map, under an L2 policy (mma.h). */
 __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, const int (&at)[5],
                                          uint32_t bar, uint64_t policy)
 {
@@ -197,7 +197,7 @@ __device__ __forceinline__ void prefetch_line(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
-/* What this thread wrote to shared memory before is seen by copy engine and tensor cores. */
+/* Makes what this thread wrote to shared memory visible to TMA and tensor cores. */
 __device__ __forceinline__ void shared_written()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -205,7 +205,7 @@ __device__ __forceinline__ void shared_written()
 
 /* -- 8x8 matrices of bf16 ------------------------------------------------------------------- */
 
-/* As load_matrices and load_turned (mma.h), the other way. */
+/* Store what load_matrices and load_turned (mma.h) load. */
 __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t *r)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),

@@ -80,7 +80,7 @@ int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t
 int bytes_read(struct tensor_bytes *b, void *dst, size_t n) MUST_CHECK;
 void bytes_close(struct tensor_bytes *b);
 
-/* Can the values be decoded: are the type, and those of what belongs to it, known? Do scales fit? */
+/* True if the values can be decoded: type and types of what belongs to it are known, and scales fit. */
 bool values_known(const struct stored *t);
 /* The weight t as the forward pass reads it: without master and low half. Any other tensor as it is. */
 struct stored stored_forward(const struct stored *t);

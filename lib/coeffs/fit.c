@@ -211,7 +211,7 @@ static struct coeffs stretched(const struct coeffs *c, double stretch)
     return s;
 }
 
-/* The same everywhere. */
+/* Returns the largest excess over the guard everywhere. */
 static double guard_excess_all(const struct objective *o, const struct coeffs *c, double swing)
 {
     double worst = 0, end = o->grid[o->n_grid - 1];
@@ -596,7 +596,7 @@ static void minimize(struct objective *o, struct coeffs *c, int rounds)
     o->scale = 1;
 }
 
-/* The same until the guard holds between the points of its grid, too. */
+/* Minimizes until the guard holds between the points of its grid, too. */
 static void minimize_guarded(struct objective *o, struct coeffs *c, int rounds)
 {
     minimize(o, c, rounds);

@@ -180,7 +180,7 @@ int loader_pass(const struct loader_config *c, int64_t step, struct pass *p)
         p->tokens += f->tokens;
         if (!rc && f->tokens && k.starts > 0 && k.tokens > 0)
             rc = look_at(&k, f);
-        /* Of each shard the last token is a target alone. */
+        /* The last token of a shard is a target alone. */
         p->used += f->tokens ? f->tokens - 1 : 0;
     }
     if (!rc && !cut_continues(c->cut))

@@ -37,8 +37,8 @@ struct shard_want {
      * Then reading may start with a document, and those before are not there. */
     struct shard_index *index;
     int64_t document;
-    /* Of a stream (shard_open_next, "-", a compressed file without a table of frames): read at most so
-     * many tokens ahead of those that are forgotten (shard_forget), unless someone waits for more.
+    /* Tokens that are read of a stream (shard_open_next, "-", a compressed file without a table of
+     * frames) at most ahead of those that are forgotten (shard_forget), unless someone waits for more.
      * Memory is bounded by it. 0: the whole shard is kept. */
     int64_t window;
 };

@@ -102,7 +102,8 @@ static uint32_t code_of(enum dtype t, float x, const uint32_t *draw)
     return sign << 15 | at_most(encode_drawn(x, 7, -126, *draw), 0x7f7f);
 }
 
-/* Of element i from the words' first on, 16 bits; the second moment's have their bytes exchanged. */
+/* Returns 16 random bits for element i, counted from the words' first; the second moment's have their
+ * bytes exchanged. */
 static uint32_t drawn_bits(const uint32_t *words, uint64_t i, bool second)
 {
     uint32_t bits = words[i / 2] >> 16 * (i % 2) & 0xffff;
@@ -241,7 +242,7 @@ static real largest(real most, const real *x, int n)
     return most;
 }
 
-/* Of a weight's codes, where they are all of one scale. */
+/* Returns the inverse scale of a weight's codes, where all have one. */
 static real code_scale(const struct adam_param *q) { return q->copy ? q->copy->scale_inv : 1; }
 
 static bool has_code_rows(const struct adam_param *q) { return q->copy && q->copy->rows; }

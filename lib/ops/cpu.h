@@ -56,7 +56,7 @@ struct cpu {
 
 /* count numbers, uninitialised, 64-byte aligned; NULL once the device has failed. */
 real *cpu_scratch(struct ops *o, int slot, int64_t count);
-/* The same in bytes, for what is not real. */
+/* Returns scratch memory by its bytes, for what is not real. */
 void *cpu_scratch_bytes(struct ops *o, int slot, size_t bytes);
 bool cpu_failed(const struct ops *o);
 /* Keeps the first failure. */
@@ -123,7 +123,7 @@ void real_gemm(struct ops *o, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
                const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
                int64_t ldc);
 
-/* The same on the calling thread. */
+/* Computes real_gemm()'s product on the calling thread. */
 void real_gemm_here(bool bf16, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
                     const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
                     int64_t ldc);

@@ -159,7 +159,7 @@ SIMD_INLINE real softcap_one(const bool fused, real *out, real s, real a, real m
     return e;
 }
 
-/* That of the n <= COLS logits l of a row; adds to *sum. In three loops, because a processor looks
+/* Computes the softcap of the n <= COLS logits l of a row; adds to *sum. In three loops, because a processor looks
  * ahead over a fixed number of operations: of one long chain that is two or three elements, of short
  * ones enough to keep its units busy. */
 SIMD_VERSIONS(softcap,
@@ -198,7 +198,7 @@ struct rows {
 /* The kept numbers of the chunk that column v is in. */
 static real *kept_chunk(const struct head *f, int64_t v) { return f->kept + v / COLS * ROWS * LD; }
 
-/* Of the targets among columns first .. first+n-1: z, and w's columns. */
+/* Takes z and w's columns of the targets among columns first .. first+n-1. */
 static void take_targets(const struct rows *r, int64_t first, int64_t n, const real *chunk,
                          const real *w, int64_t ld)
 {
@@ -337,7 +337,7 @@ static real target_grad(const struct rows *r, int64_t i, int k)
     return h->seed * h->cap_a / h->cap_c * r->f->mtp[k] * s * (1 - s);
 }
 
-/* Of row i: targets out of what is kept, and r x. A row whose weights are 0 has no gradient. */
+/* Begins the gradient of row i: takes targets out of what is kept, and r x. A row whose weights are 0 has no gradient. */
 static void begin_row(const struct rows *r, int64_t i)
 {
     const struct head *f = r->f;

@@ -74,14 +74,14 @@ OP(linear_bwd_x, struct tensor dx, struct tensor dy, struct tensor w, const real
 /* g = dy^T x; dw (+)= scale g; dscale += sum g w (when dscale is given). */
 OP(linear_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x, struct tensor w,
    const real *scale, bool add);
-/* The same with w stored (I,O): y = scale x w (+ residual); g = x^T dy, dw (+)= scale g. */
+/* Products with w stored (I,O): y = scale x w (+ residual); g = x^T dy, dw (+)= scale g. */
 OP(linear_t, struct tensor y, struct tensor x, struct tensor w, const real *scale,
    struct tensor residual);
 OP(linear_t_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x,
    struct tensor w, const real *scale, bool add);
 /* post = max(x w^T,0)^2. x (T,D), w (F,D). */
 OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
-/* The same with pre = f x8 w8^T: x8 = e4m3(bf16(x inv)), inv = bf16(448 / ax), ax = max(|x|, 1e-12) over
+/* linear_relu2 with pre = f x8 w8^T: x8 = e4m3(bf16(x inv)), inv = bf16(448 / ax), ax = max(|x|, 1e-12) over
  * all of x, f = (*w8.scale ax) / 448 (fp8.md 2); and post8 (T,F) = e4m3(post / FP8_POST_UNIT), or none.
  * On a GPU without fp8, and in f64: linear_relu2, and post8 is left alone. */
 OP(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, struct tensor w,
@@ -232,8 +232,8 @@ OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor 
 /* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);
-/* Of those that have a place for them: the largest |m| and |v| that adam would compute, before they are
- * rounded; NaN where one is, 0 of an empty one. A skipped step leaves the places as they are. */
+/* Finds, for the parameters that have a place for them, the largest |m| and |v| that adam would compute,
+ * before they are rounded; NaN where one is, 0 of an empty one. A skipped step leaves the places as they are. */
 OP(adam_largest, const struct adam_param *p, int n);
 /* A history's rows (n,k) move down by one; its first becomes the greatest of each column of `each`
  * (ranks,k), top[k] the greatest of each column of the history. All f32, >= 0 or NaN, which is above all. */
@@ -246,7 +246,7 @@ OP(squares, real *out, const struct tensor *t, int n);
 OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
-/* Of each matrix of w that q copies: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
+/* Copies matrices of w as q says: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
  * turned = their transpose. A NaN makes the scale NaN. */
 OP(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */

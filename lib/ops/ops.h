@@ -203,8 +203,8 @@ struct fp8_copy {
     struct tensor codes; /* e4m3, of the weight's shape */
     real scale_inv;
     real *amax; /* device: max |w| of what was last written; NaN if one is */
-    /* Of Adam's weight that is its codes alone: device (rows), a scale a row in place of scale_inv, as
-     * struct row_scaled has; else NULL. With it top, as struct row_scaled's, of the updates before; of
+    /* Scales of a weight that is its codes alone: device (rows), one a row in place of scale_inv, as in
+     * struct row_scaled; else NULL. With it top, as struct row_scaled's, of the updates before; of
      * a top of 0 the scale is 1. */
     real *rows;
     const real *top;
@@ -321,8 +321,8 @@ struct ops {
     void (*reserve)(struct ops *o, size_t bytes);
     /* host may be used again at once. */
     void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);
-    /* As upload, but concurrent with the work queued so far, which must not touch dst: the next
-     * step's batch while this step computes. Work queued later waits for it. */
+    /* Uploads concurrently with the work queued so far, which must not touch dst: the next step's
+     * batch while this step computes. Work queued later waits for it. */
     void (*upload_ahead)(struct ops *o, void *dst, const void *host, size_t bytes);
     void (*download)(struct ops *o, void *host, const void *src, size_t bytes); /* waits */
     /* Queues a copy of bytes (at most FETCH_BYTES) of src to the host; fetched() waits for the

@@ -230,7 +230,7 @@ static void value_grad(const struct layout *l, real *drow, real *dgate, real *du
         drow[i] = g * dv[i];
 }
 
-/* Of the gates' inputs the first are y's, the others (when split) the table row's. */
+/* Returns how many of the gates' inputs are y's; the others (when split) are the table row's. */
 static int inputs_of_y(const struct layout *l)
 {
     return l->split_gate ? GATE_WIDTH / 2 : GATE_WIDTH;
