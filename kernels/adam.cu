@@ -496,7 +496,7 @@ static bool launch_alone(struct cuda_ops *c, const job &q)
 }
 
 /* True if q is so large that its form's own kernel, in place of the list's, saves more than a launch
- * takes (share/doc/performance.md, Adam's five tables). */
+ * takes (share/doc/rejected.md, Adam: five tables in one launch). */
 static bool goes_alone(const job &q)
 {
     return ((q.rows && is_known(q)) || is_long(q)) &&
