@@ -483,7 +483,7 @@ static void launch_record(struct cuda_ops *c, const job &q, record_kernel *kerne
     CUDA_LAUNCHED(c);
 }
 
-/* By a kernel for one parameter; false: there is none. */
+/* Launches a kernel for one parameter; false if there is none. */
 static bool launch_alone(struct cuda_ops *c, const job &q)
 {
     record_kernel *rows = c->portable ? NULL : record_kernel_for(q);

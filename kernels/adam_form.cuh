@@ -342,7 +342,7 @@ __device__ __forceinline__ static scales old_scales(const job &q, int64_t r)
     return { q.master.scale ? q.master.scale[r] : 1, q.m.scale ? q.m.scale[r] : 1,
              q.v.scale ? q.v.scale[r] : 1, q.w_scale ? q.w_scale[r] : q.out.scale_inv };
 }
-/* What new scales hold: the row's largest numbers p, m, v, or those of the whole tensor. */
+/* Returns what new scales must hold: the row's largest p, m, v, or those of the whole tensor. */
 __device__ __forceinline__ static uint3 held(const job &q, uint3 row)
 {
     return make_uint3(q.master.top ? __float_as_uint(*q.master.top) : row.x,

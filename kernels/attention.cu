@@ -263,7 +263,7 @@ size_t cut_plan(struct attention_plan *p, const struct attn_shape *s, void *memo
     return c.at;
 }
 
-/* What backward has beside the plan. */
+/* Cuts the memory that backward has beside the plan; returns its bytes. */
 size_t cut_sums(struct attention_plan *p, const struct attn_shape *s, bool portable, void *memory)
 {
     struct cutter c = { (char *)memory, 0 };

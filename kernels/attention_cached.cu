@@ -208,7 +208,7 @@ struct softmax_part { /* of a thread's channels: greatest score, sum, weighted v
         for (int j = 0; j < 8; j++)
             acc[j] *= by;
     }
-    /* With that of the lane `m` away. */
+    /* Joins this lane's part with that of the lane `m` away. */
     __device__ __forceinline__ void join(int m)
     {
         scale_to(fmaxf(most, __shfl_xor_sync(~0u, most, m)));
@@ -343,7 +343,7 @@ template <int W> struct projected {
     turn q_turn, k_turn;
     uint4 value, narrow; /* of the token's row of the table */
 
-    /* Before the wait for the kernel before. */
+    /* Loads what does not depend on the kernel before, so it is called before the wait for that. */
     __device__ __forceinline__ void load(const shape &s, const qkv_args &f, const query &r, int h,
                                          int group, int channel)
     {
@@ -357,7 +357,7 @@ template <int W> struct projected {
             narrow = *(const uint4 *)at;
         }
     }
-    /* What is added to v: the table's row by its gate, of which u is the input. */
+    /* Adds to v the table's row times its gate, of which u is the input. */
     __device__ __forceinline__ void add_value(float (&x)[8], float (&u)[GATE],
                                               const qkv_args &f) const
     {

@@ -297,7 +297,7 @@ __device__ __forceinline__ void add_dq(float (&d)[dq_part<E, N>::SUMS], const dq
     }
 }
 
-/* This thread's sums of N queries as the tiles of keys hand them on, and back. */
+/* Load and store this thread's sums of N queries as the tiles of keys hand them on. */
 template <int SUMS> __device__ __forceinline__ void load_sums(float (&d)[SUMS], const float4 *from)
 {
 #pragma unroll

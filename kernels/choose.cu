@@ -41,7 +41,7 @@ struct row_of_logits {
     {
         return (double)__expf((z[v] - most) / temperature);
     }
-    /* How many there are from `least` on, or the sum of their weights; every thread gets it. */
+    /* Returns, in every thread, how many there are from `least` on, or the sum of their weights. */
     __device__ __forceinline__ double from(uint32_t least, bool count)
     {
         double sum = 0;

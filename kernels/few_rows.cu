@@ -374,8 +374,8 @@ static int bytes_of_x(int rows, int in, const mix_args &m)
     return rows * (in + PAD) * 2 + (m.n ? mix_sums_bytes(m) : 0);
 }
 
-/* How many rows of w are held does not depend on T, for a row's sums do not: it is that of the
- * most columns, 8 most_c, and tiles, whose inboxes take so many bytes. */
+/* Returns how many rows of w are held. It must not depend on T, as a row's sums do not: it is that of
+ * the most columns, 8 most_c, and tiles, whose inboxes take so many bytes. */
 static int rows_at_once(struct cuda_ops *c, int most_c, int warps, int inboxes = 0)
 {
     return (c->shared_max - warps * most_c * 512 - inboxes) / (16 * most_c) / 16 * 16;

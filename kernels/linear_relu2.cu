@@ -99,7 +99,7 @@ static size_t portable_bytes(struct tensor dpre)
     return (size_t)((dpre.rows < BLOCK ? dpre.rows : BLOCK) * dpre.cols) * 2;
 }
 
-/* In fp8 dout and w are codes and g8 is none or dpre's; f and u as relu2_gemm_backward_fp8's, else NULL. */
+/* Computes the backward on the portable path. In fp8 dout and w are codes and g8 is none or dpre's; f and u as relu2_gemm_backward_fp8's, else NULL. */
 static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor dpre,
                               struct tensor g8, struct tensor dout, struct tensor w,
                               const float *scale, const float *f, const float *u,

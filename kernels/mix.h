@@ -45,13 +45,14 @@ __device__ __forceinline__ void mix_row(row<V> &sum, const mix_args &a, const mi
         sum.store(a.y + at, a.d);
 }
 
-/* All rows of the norm into y (shared memory, `stride` numbers a row), by a block of whole warps; in
- * the memory of a.out and a.y too if wanted. sums: shared, mix_sums_bytes of it. A sum of squares is
- * added up as mix_row does, and few numbers are in registers: those hold the block's weights. */
+/* Returns the bytes of shared memory that mix_rows takes. */
 __host__ __device__ __forceinline__ int mix_sums_bytes(const mix_args &a)
 {
     return a.rows * (a.d + a.d / 8) * (int)sizeof(float);
 }
+/* Computes all rows of the norm into y (shared memory, `stride` numbers a row), by a block of whole
+ * warps; if `store`, into the memory of a.out and a.y too. sums: shared, mix_sums_bytes of it. A sum of
+ * squares is added up as mix_row does, and few numbers are in registers: those hold the block's weights. */
 template <int N>
 __device__ __forceinline__ void mix_rows(bf16 *y, int stride, float *sums, const mix_args &a,
                                          const mix_coefs<N> &coef, bool store)

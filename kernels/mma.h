@@ -56,7 +56,7 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool exis
                  "l"(from), "r"(exists ? 16 : 0), "l"(policy)
                  : "memory");
 }
-/* This thread's copies since the last commit are one group. */
+/* Makes this thread's copies since the last commit one group. */
 __device__ __forceinline__ void copies_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -36,7 +36,7 @@ template <int W> __device__ __forceinline__ turn turn_of(const qkv_args &s, int 
                  { bf16_hi(u.x), bf16_hi(u.y), bf16_hi(u.z), bf16_hi(u.w) } };
 }
 
-/* By -theta; its transpose (by +theta) with sign = -1. */
+/* Rotates x by -theta; by +theta, the transpose, with sign = -1. */
 __device__ __forceinline__ void rotate(float (&x)[8], const turn &r, float sign)
 {
 #pragma unroll

@@ -29,7 +29,7 @@
 
 /* A warp's 32 positions: the one before, those where its rows start, room for the last to end. */
 enum { STARTS = 7, CHUNK = 31 - STARTS };
-/* How many rows (or pairs) a warp loads at once: as many as registers hold. */
+/* Returns how many rows (or pairs) a warp loads at once: as many as registers hold. */
 __host__ __device__ constexpr int flight(int vectors, bool two)
 {
     return vectors > 4 ? 1 : two ? 2 : 4;

@@ -66,11 +66,11 @@ int nccl_group_status(struct nccl_group *g) MUST_CHECK;
 void nccl_group_abort(void *group, int rank, int code, const char *message);
 void nccl_group_free(struct nccl_group *g);
 
-/* In the rank's thread, all ranks together. group is a struct nccl_group; rank and world are over
+/* Makes a rank's communicator, in the rank's thread, all ranks together. group is a struct nccl_group; rank and world are over
  * all processes. The signature is that of struct backend (train/run.h). */
 int comm_nccl_new(struct comm **c, struct ops *o, int rank, int world, void *group) MUST_CHECK;
 
-/* What the rank does from now on, for messages: a string that outlives the communicator. Until the
+/* Names what the rank does from now on, for messages: a string that outlives the communicator. Until the
  * next call of this or of any function of the communicator no more than timeout_s may pass.
  * NULL: no limit (files, a validation). */
 void comm_nccl_phase(struct comm *c, const char *phase);

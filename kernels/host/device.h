@@ -145,7 +145,7 @@ static inline struct cuda_ops *cuda_of(struct ops *o) { return (struct cuda_ops 
 
 /* Records the first failure; later ones are its consequence. */
 void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* For the macros below; false (and recorded) when e is an error. */
+/* Returns false, and records it, when e is an error; for the macros below. */
 bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *file, int line);
 
 #define CUDA_TRY(c, expr) cuda_ok((c), (expr), #expr, __FILE__, __LINE__)
@@ -155,7 +155,7 @@ bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *fi
 #define CUDA_NEED(c, cond, what) \
     ((cond) ? true : (cuda_fail((c), GPT_DEVICE, "%s: on a GPU, %s", __func__, (what)), false))
 
-/* At least `bytes` of scratch, 256-byte aligned, contents undefined; one call an op,
+/* Returns at least `bytes` of scratch, 256-byte aligned, contents undefined; one call an op,
  * the op cuts it up itself. Grows on demand (old memory stays until free(), graphs
  * may hold it). NULL when memory is out: recorded. */
 void *cuda_workspace(struct cuda_ops *c, size_t bytes);

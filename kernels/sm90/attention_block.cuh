@@ -68,7 +68,7 @@ template <int E> struct block {
         for (int p = 0; p < PANELS; p++)
             store_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
     }
-    /* To gradients of tokens of `pair` rows, or added to them. */
+    /* Stores to the gradients of tokens of `pair` rows, or adds to them. */
     static __device__ __forceinline__ void store_grad(const CUtensorMap *map, int head, int row,
                                                       int pair, uint32_t src, bool add)
     {

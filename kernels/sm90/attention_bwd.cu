@@ -174,7 +174,7 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
         stores_commit();
     }
 }
-/* Its memory may be filled again. */
+/* Releases a buffer, whose memory may then be filled again. */
 template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm, int buffer)
 {
     if (threadIdx.x % 128 == 0) {

@@ -1,10 +1,9 @@
 /* one_row.cu - y (O) = scale x w' (+ add), x one row, w (O,I) or (I,O): few_rows.cu's sums to the bit.
  *
  * What counts is latency: the time from the end of the kernel before to the end of this one. So
- *   - weights come by the copy engine, asked for by one warp: loads of all threads stood in the way of
- *     those of the kernels before;
- *   - where they are a block's only ones, they are in registers, as operands, when x comes; they are
- *     a product's 16 rows, so that x costs no room;
+ *   - one warp fetches the weights by TMA: loads by all threads delayed those of the previous kernel;
+ *   - where a CTA has one tile of weights, they are in registers, as operands, before x arrives; they
+ *     are the 16 rows of the product, so that x takes one of its eight columns;
  *   - a mix whose norm is x is made by each warp in its registers, without a barrier;
  *   - blocks are at most one a multiprocessor where that can be, for two are in each other's way;
  *   - what a cluster's blocks send to their first one counts on a barrier that it alone waits for;

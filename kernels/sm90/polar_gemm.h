@@ -180,7 +180,7 @@ __device__ __forceinline__ void load_extra(const ring<BN> &r, int first, const C
 
 /* -- the warps that compute ---------------------------------------------------------------- */
 
-/* Both blocks hold partial sums of all 128 columns: afterwards acc[0..31] holds this block's 64
+/* Adds the partial sums of all 128 columns that both CTAs hold: afterwards acc[0..31] has this CTA's 64
  * columns in full. The sum of two numbers does not depend on who adds. `mine`: 32 KiB. */
 __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine, int rank)
 {

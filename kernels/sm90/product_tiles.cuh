@@ -125,7 +125,7 @@ __device__ void feed(const layout &l, const CUtensorMap *w, const CUtensorMap *x
     }
 }
 
-/* Both blocks' feeders may overwrite the stage when all eight warps have finished reading it. */
+/* Releases a stage to the producers of both CTAs, which may overwrite it when all eight warps have. */
 __device__ __forceinline__ void let_go(uint32_t empty)
 {
     if (threadIdx.x % 32 < CLUSTER)
@@ -173,7 +173,7 @@ __device__ __forceinline__ void tile_products(float (&d)[2][80], const layout &l
     let_go(l.empty + 8 * ((it - 1) % STAGES));
 }
 
-/* Where the 16 bytes of features 8 chunk .. 8 chunk + 7 of a token lie in a panel. */
+/* Returns where the 16 bytes of features 8 chunk .. 8 chunk + 7 of a token lie in a panel. */
 __device__ __forceinline__ uint32_t tile_at(uint32_t panel, uint32_t token, uint32_t chunk)
 {
     return panel + token * 128 + ((chunk ^ token % 8) << 4);

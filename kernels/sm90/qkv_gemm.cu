@@ -139,7 +139,7 @@ __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a
     }
 }
 
-/* With a table: its row's part, times the gate. */
+/* Finishes a head of v with a table: adds its row's part, times the gate. */
 __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_args &a, int head,
                                                     int token)
 {

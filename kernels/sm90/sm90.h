@@ -50,8 +50,8 @@ __device__ __forceinline__ void barrier_arrive(uint32_t bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-/* On the barrier at the same place in block `rank` of the cluster. Block scope is enough where the
- * data is the copy engine's: release at cluster scope would be a fence an arrival. */
+/* Arrives on the mbarrier at the same place in CTA `rank` of the cluster. CTA scope is enough where TMA
+ * moves the data: release at cluster scope would be a fence an arrival. */
 __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank)
 {
     asm volatile("{\n"
@@ -174,7 +174,7 @@ __device__ __forceinline__ void add_box(const CUtensorMap *map, int column, int 
                  "r"(column), "r"(row), "r"(layer), "r"(from)
                  : "memory");
 }
-/* This thread's stores since the last commit are one group. */
+/* Makes this thread's stores since the last commit one group. */
 __device__ __forceinline__ void stores_commit()
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");

@@ -101,7 +101,7 @@ __device__ void feed(const layout &l, const maps &m, const work &k)
     }
 }
 
-/* Where a lane's row of sixteen bytes begins in a stage of a. Of 16 rows, matrices 0 and 1 are 0 1 4 5 10 11
+/* Returns where a lane's row of sixteen bytes begins in a stage of a. Of 16 rows, matrices 0 and 1 are 0 1 4 5 10 11
  * 14 15 and 2 3 6 7 8 9 12 13: so each has every swizzle once, and a lane's rows are neighbours. */
 __device__ __forceinline__ uint32_t row_of_lane(int worker)
 {
@@ -132,7 +132,7 @@ __device__ __forceinline__ void sort_bytes(uint32_t (&a)[4], bool upper)
         a[i] = r[i];
 }
 
-/* Both blocks' feeders may overwrite the stage when all sixteen warps have finished reading it. */
+/* Releases a stage to the producers of both CTAs, which may overwrite it when all sixteen warps have. */
 __device__ __forceinline__ void let_go(uint32_t empty)
 {
     if (threadIdx.x % 32 < CLUSTER)

@@ -35,7 +35,7 @@ int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t a
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int64_t above,
                int *removed) MUST_CHECK;
 
-/* From now to ckpt_let_go this process alone may write into root, which must be there. */
+/* Makes this process the only one that may write into root, which must be there, until ckpt_let_go. */
 int ckpt_hold(const char *root) MUST_CHECK;
 void ckpt_let_go(const char *root); /* nothing where it does not hold root */
 /* Makes the temporary directory and removes those that interrupted runs left in root. Until commit

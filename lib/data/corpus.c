@@ -91,7 +91,7 @@ int shard_check_header(const char *path, int64_t *tokens)
     return S_ISREG(st.st_mode) ? check_size(path, st.st_size, *tokens) : 0;
 }
 
-/* What the MANIFEST says of the shard's documents and frames; at most once for a shard. */
+/* Takes what the MANIFEST says of the shard's documents and frames; at most once for a shard. */
 static int take_facts(struct corpus_shard *p, const struct manifest_shard *s)
 {
     p->documents = s->documents;

@@ -122,7 +122,7 @@ static int check_zeros(const struct shard *s)
     return 0;
 }
 
-/* What was loaded, against the MANIFEST. */
+/* Compares what was loaded with the MANIFEST. */
 static int check_hash(const struct shard *s, const struct piece_range *p)
 {
     uint64_t begin = p->begin ? p->begin - SHARD_HEADER_BYTES : 0,
@@ -279,7 +279,7 @@ static void *reader_thread(void *arg)
     return NULL;
 }
 
-/* With the lock: gives back the memory of tokens that are forgotten. */
+/* Gives back the memory of tokens that are forgotten; the caller has the lock. */
 static void give_back(struct shard *s)
 {
     int64_t upto = s->forgotten < s->ready ? s->forgotten : s->ready;
@@ -584,7 +584,7 @@ void shard_close(struct shard *s)
 
 /* --- reading --- */
 
-/* With the lock: whether n tokens are ready; waits for it. */
+/* Waits until n tokens are ready; the caller has the lock. */
 static int wait_locked(struct shard *s, int64_t n)
 {
     if (n > s->wanted) {

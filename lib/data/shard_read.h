@@ -51,7 +51,7 @@ int shard_open(struct shard **s, const char *path, const struct shard_want *want
 struct zreader;
 int shard_open_next(struct shard **s, struct zreader *z, const char *name, int64_t tokens,
                     const struct shard_want *want) MUST_CHECK;
-/* With a window: the first n tokens are not needed any more, nor is shard_bytes. shard_document
+/* Gives up the first n tokens, with a window, and shard_bytes. shard_document
  * forgets what lies before a document that it waits for. */
 void shard_forget(struct shard *s, int64_t n);
 /* Reads the first n tokens and forgets them. */

@@ -195,7 +195,7 @@ static void compute(struct block *b, const struct adam_param *q, int64_t at, int
     update(b, n, k, q->decay);
 }
 
-/* For products that have none in the weight's type. */
+/* Writes the bf16 copy for products that take no weight of this type. */
 static void write_compute(const struct adam_param *q, int64_t at, int n, real scale)
 {
     real x[BLOCK];

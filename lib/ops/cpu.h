@@ -113,7 +113,7 @@ static inline void real_set(struct tensor t, int64_t i, real x)
 void real_read(real *dst, struct tensor t, int64_t first, int64_t n);
 /* t = src, or t = t + src with one rounding of the sum. */
 void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool add);
-/* All of t as numbers: its own memory when it is real, else a copy in that scratch
+/* Returns all of t as numbers: its own memory when it is real, else a copy in that scratch
  * slot. NULL when t is none or the device has failed. */
 const real *real_view(struct ops *o, int slot, struct tensor t);
 

@@ -131,8 +131,7 @@ static void round_logits(real *l, int64_t n)
         l[i] = bf16_round((float)l[i]);
 }
 
-/* To bf16; not in the double build, which has no roundings. The branch-free form of bf16_round, for
- * numbers in (0, 1]. */
+/* Rounds s in (0, 1] to bf16, without a branch; not in the double build, which has no roundings. */
 SIMD_INLINE real rounded_sigmoid(real s)
 {
 #ifdef GPT_OPS_DOUBLE
@@ -327,7 +326,7 @@ static void round_grad(real *dl, int64_t n, real scale)
         dl[i] = e5m2_round(bf16_round((float)dl[i]) / (float)scale);
 }
 
-/* What term k of row i subtracts from dl: seed a/c weight s (1 - s) of its target. A class may be the
+/* Returns what term k of row i subtracts from dl: seed a/c weight s (1 - s) of its target. A class may be the
  * target of several. */
 static real target_grad(const struct rows *r, int64_t i, int k)
 {

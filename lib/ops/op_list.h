@@ -48,7 +48,7 @@ OP(lanes_mix, const struct tensor out[2], struct tensor y, int normed, int n,
  * dy12 may be none. */
 OP(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], struct tensor dy,
    struct tensor dy12, struct tensor out, int normed, int n, const struct lanes_term *in);
-/* From the gradients g_i (T,D) of n places (at most INJECT_MAX) to those of the m streams that
+/* Computes from the gradients g_i (T,D) of n places (at most INJECT_MAX) those of the m streams that
  * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
 OP(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
 /* Coefficients of each token: out (T,m) f32 = (gelu(pre) w^T + b) / 10, gelu(x) = x Phi(x). pre
@@ -120,8 +120,8 @@ OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
 OP(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
    struct tensor dy12, struct tensor dv, const struct qkv_shape *s, struct tensor y,
    struct tensor gate, struct tensor table, const struct batch *b);
-/* What attention and attention_bwd of these shapes work out from cu and window: once for all layers. A CPU
- * has no plan. */
+/* Plans attention and attention_bwd of these shapes from cu and window, once for all layers. A CPU has
+ * no plan. */
 OP(attention_plan, const struct attn_shape *s, int n);
 /* q, k, v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
  * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
@@ -242,7 +242,7 @@ OP(amax_history, real *top, struct tensor history, struct tensor each,
 /* out[0] = the sum of squares of all elements of n tensors (f32, bf16; ADAM_MAX at most); not finite
  * where an element is not. Sums in f64, one rounding. */
 OP(squares, real *out, const struct tensor *t, int n);
-/* What becomes of a step whose gradients' sum of squares is *squares times (optimizers.md 2.5). */
+/* Decides on a step whose gradients' sum of squares is *squares times (optimizers.md 2.5). */
 OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);

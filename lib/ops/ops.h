@@ -329,7 +329,7 @@ struct ops {
      * oldest such copy and returns it. At most FETCH_MAX may be pending. */
     void (*fetch)(struct ops *o, const void *src, size_t bytes);
     void (*fetched)(struct ops *o, void *host, size_t bytes);
-    /* What is queued from here on goes into branch i: after what the trunk has queued so far, in
+    /* Sends what is queued from here on into branch i: after what the trunk has queued so far, in
      * the branch's own order, and concurrent with other branches and the trunk's later work: what
      * one writes the others must not touch. TRUNK: into the trunk again, which waits for all
      * branches at join(), and not before. For the optimizer's ops; a device without branches runs
@@ -346,7 +346,8 @@ struct ops {
 
 /* The reference: plain C, f32 (f64 in the double build). */
 int ops_cpu_new(struct ops **o) MUST_CHECK;
-/* Its ops work on so many threads (1 at first): results have the same bits with any number. */
+/* Sets the threads that the device's ops work on (1 at first): results have the same bits with any
+ * number. */
 void ops_cpu_threads(struct ops *o, int threads);
 /* A device that only counts: alloc() gives addresses of no memory, ops compute nothing, and
  * allocated() is what a device of so many threads would have taken for the same calls. */
