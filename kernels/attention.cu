@@ -99,7 +99,7 @@ __device__ int2 sums_before(int2 x, int2 *sums)
 
 /* One block orders the tiles: as they lie, so that tiles worked on at one time share keys and
  * values in the L2 (sorted by work throughout, L2 hits fell to 50%), but the shortest ones,
- * LAST_ITEMS for each multiprocessor, last and longest first, so that all end together.
+ * LAST_ITEMS for each SM, last and longest first, so that all end together.
  * Only the order of equal tiles among the last changes from run to run: no result does. */
 enum { LAST_ITEMS = 3, TILES_CACHED = 1024 };
 

@@ -50,7 +50,7 @@ struct attention_plan {
 struct attention_call {
     struct attn_shape s;
     struct attention_plan p;
-    int sms; /* multiprocessors */
+    int sms; /* streaming multiprocessors */
     int shared_bytes; /* that a block may have */
     float unit; /* scale / ln 2 */
     float *lse; /* forward: written */

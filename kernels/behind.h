@@ -51,8 +51,8 @@ __device__ __forceinline__ void begin_first_of_step()
 }
 
 /* Launches a kernel with so much shared memory, in clusters of so many blocks, so that it may start
- * while the one before it ends, where it can. All have the same partition of shared memory and L1: a
- * multiprocessor changes it only when it is empty. */
+ * while the one before it ends, where it can. All have the same partition of shared memory and L1: an
+ * SM changes it only when it is empty. */
 template <typename... P, typename... A>
 static inline void launch_behind_clusters(struct cuda_ops *c, int cluster, int shared,
                                           void (*kernel)(P...), dim3 grid, int threads, A... args)

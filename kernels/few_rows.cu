@@ -427,7 +427,7 @@ static void launch_by_row(struct cuda_ops *c, const product_args &a)
             launch_rows<M, 2, 2, 16, 1, false>(c, a);
         else if (a.mix.n)
             launch_rows<1, 4, 8, 8, 1, true>(c, a);
-        else if constexpr (M == 1) /* enough blocks: several on a multiprocessor */
+        else if constexpr (M == 1) /* enough blocks: several on an SM */
             launch_rows<1, 4, 8, 8, 1, false>(c, a);
         else /* each reads all of x */
             launch_rows<M, 8, 8, 8, 1, false>(c, a);

@@ -10,7 +10,7 @@
 #include "dcoef.h"
 #include "gpu.h"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 2 }; /* blocks that a multiprocessor holds */
+enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 2 }; /* blocks that an SM holds */
 
 struct inject_args {
     const uint4 *g[INJECT_MAX];

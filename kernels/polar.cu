@@ -575,7 +575,7 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
 
     int64_t rows = x.rows / n, k = rows < x.cols ? rows : x.cols, ld = (x.cols + 7) / 8 * 8;
     int64_t ldk = (k + 7) / 8 * 8;
-    /* The copy engine requires rows of a multiple of 16 bytes: others use a padded copy. */
+    /* TMA requires rows of a multiple of 16 bytes: others use a padded copy. */
     bool pad = ld != x.cols || (uintptr_t)x.data % 16;
     size_t x_bytes = cuda_round((size_t)(x.rows * ld) * 2);
     size_t k_bytes = cuda_round((size_t)(n * k * ldk) * 2);

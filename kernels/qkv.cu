@@ -299,7 +299,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     }
 }
 
-/* each: blocks that a multiprocessor holds. */
+/* each: blocks that an SM holds. */
 static int resident_blocks(const struct cuda_ops *c, int tokens, int each)
 {
     int blocks = div_up(tokens, ROW_WARPS), most = each * c->sms;

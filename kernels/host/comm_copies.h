@@ -1,4 +1,4 @@
-/* comm_copies.h - large collectives by the GPUs' copy engines, which leave all multiprocessors to what
+/* comm_copies.h - large collectives by the GPUs' copy engines, which leave all SMs to what
  * runs beside them; inside of the NCCL communicator, comm_nccl.cu.
  *
  * NCCL moves by copies (NCCL_CTA_POLICY_ZERO) what lies in symmetric windows: its own kind of memory,

@@ -94,7 +94,7 @@ struct memory_block {
 struct cuda_ops {
     struct ops ops; /* first: struct ops * is struct cuda_ops * */
     int device; /* ordinal; also names the rank in messages */
-    int sms; /* multiprocessors */
+    int sms; /* streaming multiprocessors */
     int capability; /* 10 major + minor */
     int shared_max; /* bytes of shared memory that a block may have */
     bool fp8; /* it has fp8 products */

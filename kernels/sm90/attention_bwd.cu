@@ -343,7 +343,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
 }
 
 /* by_key lets by_query start as soon as the plan is done: they share nothing but their input,
- * and blocks of the second take the multiprocessors that the first leaves. By its end, by_query
+ * and blocks of the second take the SMs that the first leaves. By its end, by_query
  * has waited for all of by_key, so that what follows in the stream may read dk and dv. */
 template <int E, bool BY_KEY>
 __global__ void __launch_bounds__(THREADS, 1)

@@ -3,9 +3,9 @@
  * What counts is latency: the time from the end of the kernel before to the end of this one. So
  *   - one warp fetches the weights by TMA: loads by all threads delayed those of the previous kernel;
  *   - where a CTA has one tile of weights, they are in registers, as operands, before x arrives; they
- *     are the 16 rows of the product, so that x takes one of its eight columns;
+ *     are the 16 rows of the product, and x its columns;
  *   - a mix whose norm is x is made by each warp in its registers, without a barrier;
- *   - blocks are at most one a multiprocessor where that can be, for two are in each other's way;
+ *   - blocks are at most one an SM where that can be, for two are in each other's way;
  *   - what a cluster's blocks send to their first one counts on a barrier that it alone waits for;
  *   - weights are read once a step and leave the L2 first; what stays there of a step before is some of
  *     the weights of many columns, which come last and for which a step waits.

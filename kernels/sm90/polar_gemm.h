@@ -1,4 +1,4 @@
-/* polar_gemm.h - batched products for polar.cu: wgmma on tiles that the copy engine loads.
+/* polar_gemm.h - batched products for polar.cu: wgmma on tiles that TMA loads.
  *
  *     D = alpha C + beta A B + diagonal I      for each of n matrices; f32 sums
  *
@@ -7,12 +7,12 @@
  * A block takes tiles of 128 x BN, one after the other. Two warpgroups hold 64 rows of a tile each
  * in registers (BN / 2 numbers a thread); a thread of a third feeds them through a ring of stages in
  * shared memory, 64 of k a stage, and runs ahead into the next tile. Every tensor is a 3-D tensor
- * map (columns, rows, matrices) of boxes 64 x 64 with 128-byte swizzle, so ragged edges are the
- * copy engine's: it reads zeros and clips writes. An operand whose k runs along rows (X^T X, B X)
+ * map (columns, rows, matrices) of boxes 64 x 64 with 128-byte swizzle, so ragged edges are
+ * TMA's: it reads zeros and clips writes. An operand whose k runs along rows (X^T X, B X)
  * is read as it lies and the tensor cores transpose.
  *
  * After the k of a tile come EXTRA stages of the ring without operands: there C arrives, is
- * replaced by the result in place, and the copy engine stores it.
+ * replaced by the result in place, and TMA stores it.
  *
  * B may have fewer matrices than A: it begins again with the first. The diagonal is added where SYM
  * has a C.
@@ -366,7 +366,7 @@ __device__ __forceinline__ void feed(const ring<BN> &r, const CUtensorMap *ma,
                 r.wait_empty(stage);
                 load_operands<TA, TB, BN>(r.slot(stage), r.filled(stage), ma, mb, p, kb);
             }
-            if (t + step >= tiles) /* not sooner: its blocks would take multiprocessors, and wait */
+            if (t + step >= tiles) /* not sooner: its blocks would take SMs, and wait */
                 start_kernel_behind();
             load_extra<HAS_C, BN, EXTRA, RESULT>(r, stage, mc, p, p.j * BN + rank * BOX);
         }

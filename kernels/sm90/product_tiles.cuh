@@ -11,7 +11,7 @@
  *              finished tile into bf16 in shared memory and does with it what the kernel is for
  *
  * Two blocks of a cluster have the same tokens and neighbouring features: each loads half of
- * the tokens' stage for both. Edges are the copy engine's: it reads zeros and clips writes.
+ * the tokens' stage for both. Edges are TMA's: it reads zeros and clips writes.
  *
  *     tiles_begin(l);                                         // by all threads
  *     if (group == 0)

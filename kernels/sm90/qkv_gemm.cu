@@ -269,7 +269,7 @@ void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float 
     if (c->failed)
         return;
     if (!map_boxes(&m.w, w, FEATURES) || !map_boxes(&m.x, x, TOKENS / 2)) {
-        cuda_fail(c, GPT_DEVICE, "attention's tensors cannot be described to the copy engine");
+        cuda_fail(c, GPT_DEVICE, "attention's tensors cannot be described to TMA");
         return;
     }
     int blocks = tile_blocks(c, qkv_tiles, k);

@@ -15,7 +15,7 @@
  * products.
  *
  * Tiles are product_tiles.cuh's. Another thread of the feeder loads the tile of post, or of in, while the
- * products run. A finished tile is turned into bf16 in shared memory, for the copy engine to store; what has
+ * products run. A finished tile is turned into bf16 in shared memory, for TMA to store; what has
  * codes is read from there, 16 features a thread, which stores the codes itself.
  */
 #include "fp8_copy.h"

@@ -4,7 +4,7 @@
  *
  * Places in shared memory are 32-bit numbers: address(p). A barrier is a 64-bit word there; its
  * phase flips when its arrivals, and the bytes announced with barrier_expect, have come. Waiting is
- * at block scope, in clusters too: what is waited for is the copy engine's, and acquire at cluster
+ * at block scope, in clusters too: what is waited for is TMA's, and acquire at cluster
  * scope costs a fence a wait (products of polar.cu took 1.3 to 2 times as long with it).
  *
  * Source: PTX ISA 9.0.
@@ -36,7 +36,7 @@ __device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
 }
-/* Makes inits visible to the cluster and to the copy engine. */
+/* Makes inits visible to the cluster and to TMA. */
 __device__ __forceinline__ void barrier_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -101,7 +101,7 @@ __device__ __forceinline__ uint32_t cluster_rank()
     return r;
 }
 
-/* -- the copy engine ---------------------------------------------------------------------- */
+/* -- TMA ---------------------------------------------------------------------- */
 
 /* The box at (column, row) into shared memory; its bytes count on `bar`. */
 __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,

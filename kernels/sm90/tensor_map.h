@@ -1,4 +1,4 @@
-/* tensor_map.h - the driver's encoder of tensor maps (what the copy engine reads and writes by),
+/* tensor_map.h - the driver's encoder of tensor maps (what TMA reads and writes by),
  * found through the runtime so that libcuda need not be linked. NULL: the driver has none.
  */
 #ifndef KERNELS_SM90_TENSOR_MAP_H

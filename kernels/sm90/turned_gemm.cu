@@ -315,7 +315,7 @@ void turned_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct 
     if (c->failed)
         return;
     if (!map_boxes(&m.a, a, K) || !map_boxes(&m.b, b, N / 2))
-        cuda_fail(c, GPT_DEVICE, "operands in fp8 cannot be described to the copy engine");
+        cuda_fail(c, GPT_DEVICE, "operands in fp8 cannot be described to TMA");
     else if (out.dtype == DT_F32)
         (add ? launch<F32_ADD> : launch<F32>)(c, m, k);
     else

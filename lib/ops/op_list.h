@@ -183,7 +183,7 @@ OP(choose, const struct next_rows *n, struct tensor logits, const struct choice 
 
 /* -- optimizer --------------------------------------------------------------- */
 /* dst (C,R) = src^T (R,C) when mix is NULL, else dst += mix[0] src^T: the product in f32, then one
- * rounding of the sum. Without mix both may be u16 or u8. On a GPU by at most ops.transpose_sms multiprocessors. */
+ * rounding of the sum. Without mix both may be u16 or u8. On a GPU by at most ops.transpose_sms SMs. */
 OP(transpose, struct tensor dst, struct tensor src, const real *mix);
 /* g (R,D), this rank's rows of a table's gradient <- the mean over ranks, where those of others
  * are `rows` (n,D) as m says, and zero where they sent none. Sums in f32 in the order of
