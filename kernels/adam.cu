@@ -287,7 +287,7 @@ static kept kept_of(struct row_scaled s)
                  (uint8_t)(s.t.data ? s.t.dtype : DT_NONE) };
 }
 
-/* True if beta is 0, or large enough that its product with a scale does not round. */
+/* Is the beta 0, or not so small that the product with a scale rounds? */
 static bool multiplies(float beta) { return beta == 0 || beta >= 0x1p-20f; }
 
 enum { MOST_BLOCKS = 1 << 26 };

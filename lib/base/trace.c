@@ -108,7 +108,7 @@ struct writer {
     int64_t zero; /* ns: time 0 of the file */
     struct track *track;
     size_t n; /* tracks; their tid is 1 + index */
-    /* Of the rank at hand: the collective that ended last, and the end of all work so far. */
+    /* The collective that ended last on the rank at hand, and the end of all its work so far. */
     const struct trace_event *collective;
     int64_t work_end_ns;
     int steps, rank; /* of the rank at hand; steps: begun so far */

@@ -138,7 +138,7 @@ static int compare_bits(struct tensors *a, const struct view *va, struct tensors
     return rc;
 }
 
-/* Of tensors whose values are not known, with or without scales: are the scales' bits the same? */
+/* Compares the bits of the scales, if any, of tensors whose values are not known. */
 static int compare_scales(struct tensors *a, const struct stored *x, struct tensors *b,
                           const struct stored *y, bool *same)
 {

@@ -102,8 +102,7 @@ static uint32_t code_of(enum dtype t, float x, const uint32_t *draw)
     return sign << 15 | at_most(encode_drawn(x, 7, -126, *draw), 0x7f7f);
 }
 
-/* Returns 16 random bits for element i, counted from the words' first; the second moment's have their
- * bytes exchanged. */
+/* Of element i from the words' first on, 16 bits; the second moment's have their bytes exchanged. */
 static uint32_t drawn_bits(const uint32_t *words, uint64_t i, bool second)
 {
     uint32_t bits = words[i / 2] >> 16 * (i % 2) & 0xffff;
@@ -195,7 +194,7 @@ static void compute(struct block *b, const struct adam_param *q, int64_t at, int
     update(b, n, k, q->decay);
 }
 
-/* Writes the bf16 copy for products that take no weight of this type. */
+/* For products that have none in the weight's type. */
 static void write_compute(const struct adam_param *q, int64_t at, int n, real scale)
 {
     real x[BLOCK];
@@ -242,7 +241,7 @@ static real largest(real most, const real *x, int n)
     return most;
 }
 
-/* Returns the inverse scale of a weight's codes, where all have one. */
+/* Of a weight's codes, where they are all of one scale. */
 static real code_scale(const struct adam_param *q) { return q->copy ? q->copy->scale_inv : 1; }
 
 static bool has_code_rows(const struct adam_param *q) { return q->copy && q->copy->rows; }

@@ -232,8 +232,8 @@ OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor 
 /* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);
-/* Finds, for the parameters that have a place for them, the largest |m| and |v| that adam would compute,
- * before they are rounded; NaN where one is, 0 of an empty one. A skipped step leaves the places as they are. */
+/* Of those that have a place for them: the largest |m| and |v| that adam would compute, before they are
+ * rounded; NaN where one is, 0 of an empty one. A skipped step leaves the places as they are. */
 OP(adam_largest, const struct adam_param *p, int n);
 /* A history's rows (n,k) move down by one; its first becomes the greatest of each column of `each`
  * (ranks,k), top[k] the greatest of each column of the history. All f32, >= 0 or NaN, which is above all. */
