@@ -1,8 +1,8 @@
 /* attention.cu - launchers of attention: checks, workspace, and the plan kernels.
  *
- * A call is a plan, unless the shape has one (and for backward lse / ln 2 and delta, padded to whole
- * tiles), then the kernels of attention_mma.cu or of sm90/attention_fwd.cu, attention_bwd.cu. The plan
- * depends on the documents, so it is made on the device: those of a batch in one launch.
+ * A call is a plan, unless the shape has one (and for backward lse / ln 2 and delta, padded to
+ * whole tiles), then the kernels of attention_mma.cu or of sm90/attention_fwd.cu, attention_bwd.cu.
+ * The plan depends on the documents, so it is made on the device: those of a batch in one launch.
  */
 #include <math.h>
 #include <cuda_bf16.h>
@@ -48,8 +48,8 @@ __device__ int document_from(const struct attn_shape &s, int d, int p)
         d++;
     return d;
 }
-/* Returns start and end of the document d of row p. Rows past the end are documents of one row, which nothing reads and no
- * store writes. */
+/* Returns start and end of the document d of row p. Rows past the end are documents of one row,
+ * which nothing reads and no store writes. */
 __device__ int2 start_and_end(const struct attn_shape &s, int p, int d)
 {
     if (p >= s.rows)
@@ -170,8 +170,8 @@ struct plans {
     struct attention_call of[ATTN_PLANS];
 };
 
-/* Plans shape blockIdx.y: blocks 0 and 1 order tiles by query (and empty the queues) and by key, the
- * others write start and end of each row. */
+/* Plans shape blockIdx.y: blocks 0 and 1 order tiles by query (and empty the queues) and by key,
+ * the others write start and end of each row. */
 __global__ void __launch_bounds__(PLAN_THREADS) plan(const __grid_constant__ struct plans all)
 {
     __shared__ int32_t cu[CU_CACHED];

@@ -57,8 +57,8 @@ struct attention_call {
     struct attention_grads grads; /* backward */
 };
 
-/* The next number of a queue. Who gets `last`, the last one that any block of the grid takes, leaves the
- * queue as it was for the next call with this plan. */
+/* The next number of a queue. Who gets `last`, the last one that any block of the grid takes,
+ * leaves the queue as it was for the next call with this plan. */
 __device__ __forceinline__ int take_item(int *next, int last)
 {
     const int item = atomicAdd(next, 1);

@@ -164,8 +164,8 @@ __device__ static int drawn(row_of_logits &r, const struct choice &c, uint64_t s
     return token;
 }
 
-/* S blocks, a cluster, have a row: each looks for the greatest number in a part of it, the first one
- * does the rest. */
+/* S blocks, a cluster, have a row: each looks for the greatest number in a part of it, the first
+ * one does the rest. */
 template <int S> __global__ static void __launch_bounds__(THREADS) choose(args a)
 {
     __shared__ double sums[2][32];

@@ -3,9 +3,9 @@
  *
  * All (T,D) bf16; coefficients f32 in device memory. Element by element: a thread takes 8 of each
  * tensor by 16-byte accesses, all n gradients in flight. Bytes: 2 (n + 2 m) T D, and 2 m T D more
- * where dx is added to; of streams of fewer channels than g the first of g's are read. At T = 49152, D = 768, n = 10, m = 2: 14 tensors of 75.5 MB, 249 us at
- * 4.25 TB/s. Adding to dx in each place instead would move 6 tensors a place. About 4 m n FLOP an
- * element, below the memory time.
+ * where dx is added to; of streams of fewer channels than g the first of g's are read. At T =
+ * 49152, D = 768, n = 10, m = 2: 14 tensors of 75.5 MB, 249 us at 4.25 TB/s. Adding to dx in each
+ * place instead would move 6 tensors a place. About 4 m n FLOP an element, below the memory time.
  */
 #include "dcoef.h"
 #include "gpu.h"

@@ -13,9 +13,10 @@
  *
  * Backward sums dcoef over rows in a fixed grid (dcoef.h).
  *
- * Terms of some channels, coefficients of tokens, and more than four terms (record-84.md 2, 5) have kernels of
- * their own, mix_any and mix_any_backward, which read and write the terms' channels alone and 4 bytes for
- * each coefficient of a token. A coefficient's gradient of a token is written where its row is.
+ * Terms of some channels, coefficients of tokens, and more than four terms (record-84.md 2, 5) have
+ * kernels of their own, mix_any and mix_any_backward, which read and write the terms' channels
+ * alone and 4 bytes for each coefficient of a token. A coefficient's gradient of a token is written
+ * where its row is.
  */
 #include "behind.h"
 #include "dcoef.h"

@@ -21,8 +21,8 @@ __device__ __forceinline__ float nesterov(float mom, float g, float blend)
     return sub(mom, mul(blend, sub(mom, g)));
 }
 
-/* WIDTH elements of one matrix. A thread reads the next ones before it computes with these: loads do not
- * move across store16. */
+/* WIDTH elements of one matrix. A thread reads the next ones before it computes with these: loads
+ * do not move across store16. */
 template <int WIDTH> struct elements {
     float mom[WIDTH], g[WIDTH];
 
@@ -33,7 +33,8 @@ template <int WIDTH> struct elements {
     }
 };
 
-/* Elements of a matrix that this thread takes: at first, first + stride, .. up to last. None: last < first. */
+/* Elements of a matrix that this thread takes: at first, first + stride, .. up to last. None: last
+ * < first. */
 template <int WIDTH> struct places {
     enum { STRIDE = THREADS * WIDTH };
     int64_t first, last;

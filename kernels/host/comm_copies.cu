@@ -12,7 +12,8 @@ extern "C" {
 #error "NCCL 2.28 or newer is needed, which gathers by copies"
 #endif
 
-/* Below the first a kernel of NCCL is as fast. Above the second, memory for what is received is not taken. */
+/* Below the first a kernel of NCCL is as fast. Above the second, memory for what is received is not
+ * taken. */
 enum { COPIES_LEAST = 4 << 20, RECEIVED_MOST = 80 << 20 };
 
 /* -- memory -------------------------------------------------------------------------------- */
@@ -192,8 +193,8 @@ __device__ __forceinline__ uint4 pack(const float (&x)[4])
     return u;
 }
 
-/* out = mean over ranks r of part[r stride ..]; n vectors of N numbers, strides in vectors. A thread has FLIGHT
- * vectors of a rank in flight. */
+/* out = mean over ranks r of part[r stride ..]; n vectors of N numbers, strides in vectors. A
+ * thread has FLIGHT vectors of a rank in flight. */
 enum { ADDERS = 256, FLIGHT = 4 };
 template <int N>
 __global__ static void __launch_bounds__(ADDERS)
@@ -234,8 +235,8 @@ static bool follow_exchanges(struct member *m)
            MEMBER_CUDA(m, cudaStreamWaitEvent(m->adding, m->exchanged, 0));
 }
 
-/* Computes, after the exchange and on a stream of its own, the mean of what this rank received, a chunk
- * every `stride` bytes. */
+/* Computes, after the exchange and on a stream of its own, the mean of what this rank received, a
+ * chunk every `stride` bytes. */
 static void add_up(struct member *m, struct received *from, size_t offset, size_t stride,
                    struct tensor out)
 {

@@ -144,8 +144,8 @@ static bool behind(const struct member *a, const struct member *b)
     return x != y ? x < y : inactive_seconds(a) > inactive_seconds(b);
 }
 
-/* Returns the rank furthest behind of those in a phase that are past the timeout, for which the others
- * wait, or NULL. */
+/* Returns the rank furthest behind of those in a phase that are past the timeout, for which the
+ * others wait, or NULL. */
 static struct member *find_stalled(struct nccl_group *g)
 {
     struct member *last = NULL;

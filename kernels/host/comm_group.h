@@ -46,8 +46,8 @@ struct member {
     struct ticket ticket[TICKETS];
     int64_t seq; /* collectives so far */
     pthread_mutex_t calling; /* held while NCCL is called */
-    /* comm_copies.cu: are there copies; what share() was told of; memory for chunks of all ranks, taken in
-     * turns; a stream that adds them up. */
+    /* comm_copies.cu: are there copies; what share() was told of; memory for chunks of all ranks,
+     * taken in turns; a stream that adds them up. */
     bool copies;
     struct window *window;
     int n_windows;

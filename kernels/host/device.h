@@ -119,14 +119,14 @@ struct cuda_ops {
     float *codes_factor; /* of a product of codes (linear.cu), in device memory */
     unsigned *ticket; /* for last_block (vec.h), in the trunk alone; 0 between kernels */
     struct gemm_cache *gemm;
-    /* The mix of a decoding step that has not been launched yet. The product that reads it makes it, if that is next
-     * (few_rows.cu); whatever else is queued launches it first. */
+    /* The mix of a decoding step that has not been launched yet. The product that reads it makes
+     * it, if that is next (few_rows.cu); whatever else is queued launches it first. */
     struct mix_args mix;
     /* The qkv of a decoding step that has not been launched yet, for attention_cached. */
     struct qkv_args qkv;
 
-    /* NULL: cudaMalloc and cudaFree; else blocks of SHARED_LEAST bytes or more come from here, as other GPUs
-     * read and write them (comm_nccl.h). */
+    /* NULL: cudaMalloc and cudaFree; else blocks of SHARED_LEAST bytes or more come from here, as
+     * other GPUs read and write them (comm_nccl.h). */
     cudaError_t (*take_shared)(void **p, size_t bytes), (*give_shared)(void *p);
     struct memory_block *blocks; /* everything allocated, for free() */
     int n_blocks;

@@ -1,4 +1,5 @@
-/* one_row.cu - y (O) = scale x w' (+ add), x one row, w (O,I) or (I,O): few_rows.cu's sums to the bit.
+/* one_row.cu - y (O) = scale x w' (+ add), x one row, w (O,I) or (I,O): few_rows.cu's sums to the
+ * bit.
  *
  * What counts is latency: the time from the end of the kernel before to the end of this one. So
  *   - one warp fetches the weights by TMA: loads by all threads delayed those of the previous kernel;
@@ -11,8 +12,9 @@
  *     the weights of many columns, which come last and for which a step waits.
  * What each gained: share/doc/performance.md, "Decoding"; what gained nothing: rejected.md.
  *
- * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart; which k they stand
- * for is few_rows.cu's choice. All eight columns of the other operand are x; one of them is read.
+ * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart; which k they
+ * stand for is few_rows.cu's choice. All eight columns of the other operand are x; one of them is
+ * read.
  */
 #include "sm90/one_row.h"
 #include "cluster.h"
@@ -152,9 +154,9 @@ __global__ void __launch_bounds__(32 * FEW_WARPS) by_column(const product_args a
 
 /* -- w (I,O) ------------------------------------------------------------------------------- */
 
-/* `rows` rows of 64 columns, a box of a map of w as (I / 16, 4, 2, 2, O): two halves, each of one number of the
- * third dimension, (rows / 8, 4, 2, 64): eight neighbours, their pieces of eight columns exchanged, are a matrix that
- * load_turned reads at once. */
+/* `rows` rows of 64 columns, a box of a map of w as (I / 16, 4, 2, 2, O): two halves, each of one
+ * number of the third dimension, (rows / 8, 4, 2, 64): eight neighbours, their pieces of eight
+ * columns exchanged, are a matrix that load_turned reads at once. */
 __device__ __forceinline__ void load_part(uint32_t to, const CUtensorMap *map, int o, int first,
                                           int rows, uint32_t bar, uint64_t policy)
 {
@@ -247,8 +249,8 @@ __global__ void __launch_bounds__(32 * FEW_WARPS)
 #endif
 }
 
-/* Where columns are many: a block goes through tiles of 64 with all of I, units of UNIT rows, of which RING are
- * there or on the way. N terms of a mix, as by_column. */
+/* Where columns are many: a block goes through tiles of 64 with all of I, units of UNIT rows, of
+ * which RING are there or on the way. N terms of a mix, as by_column. */
 template <int V, int N>
 __global__ void __launch_bounds__(32 * FEW_WARPS)
     by_tiles(const __grid_constant__ CUtensorMap map, const product_args a)

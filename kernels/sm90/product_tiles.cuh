@@ -1,9 +1,9 @@
 /* product_tiles.cuh - tiles of x w^T for kernels that finish them in their own way: relu2_gemm.cu,
  * qkv_gemm.cu.
  *
- * A tile is 128 features (rows of w) x 160 tokens (rows of x): the product's rows are features, so that
- * its 160 columns (tokens) divide T with little waste, and it is turned when it leaves. Blocks are
- * persistent, with three warpgroups:
+ * A tile is 128 features (rows of w) x 160 tokens (rows of x): the product's rows are features, so
+ * that its 160 columns (tokens) divide T with little waste, and it is turned when it leaves. Blocks
+ * are persistent, with three warpgroups:
  *
  *   feeder     one thread loads 128 bytes of each row a stage, 64 of K or in fp8 128 (16 KB of w,
  *              20 KB of x), through a ring of 5
@@ -179,8 +179,9 @@ __device__ __forceinline__ uint32_t tile_at(uint32_t panel, uint32_t token, uint
     return panel + token * 128 + ((chunk ^ token % 8) << 4);
 }
 
-/* The sums of 64 features into a panel of the tile, pairs of features packed by pack(in, two sums): 16 features
- * and 16 tokens a warp and step, five steps' loads in flight. READS: in is what the tile holds there. */
+/* The sums of 64 features into a panel of the tile, pairs of features packed by pack(in, two sums):
+ * 16 features and 16 tokens a warp and step, five steps' loads in flight. READS: in is what the
+ * tile holds there. */
 template <bool READS, typename F>
 __device__ __forceinline__ void turn_panel(uint32_t panel, const float (&d)[80], F pack)
 {

@@ -1,13 +1,15 @@
-/* qkv_gemm.cu - q, k, v from a layer's input: the projections of op qkv, finished where they are made.
+/* qkv_gemm.cu - q, k, v from a layer's input: the projections of op qkv, finished where they are
+ * made.
  *
- * A tile (product_tiles.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times the scale are
- * turned into bf16 in shared memory; eight threads then take a token's row: the norm is three shuffles, a rotation
- * stays in a thread, and rows of q, k (offset channels a row further) or v are stored from registers. Meanwhile the
- * other worker's products run, 7,700 cycles at K = 768.
+ * A tile (product_tiles.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times
+ * the scale are turned into bf16 in shared memory; eight threads then take a token's row: the norm
+ * is three shuffles, a rotation stays in a thread, and rows of q, k (offset channels a row further)
+ * or v are stored from registers. Meanwhile the other worker's products run, 7,700 cycles at K =
+ * 768.
  *
- * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s. Reads x and w, writes q, k, v: 4 T D
- * numbers (0.30 GB, 0.07 ms, behind the products) and the table's rows where v takes them. A product and a pass
- * over it moved 10 T D.
+ * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s. Reads x and w, writes q, k,
+ * v: 4 T D numbers (0.30 GB, 0.07 ms, behind the products) and the table's rows where v takes them.
+ * A product and a pass over it moved 10 T D.
  */
 #include "sm90/qkv_gemm.h"
 
@@ -28,12 +30,12 @@ struct work : tile_work {
     const float *scale;
 };
 
-/* Steps over a tile, so many of them side by side: a worker has one warp a scheduler, and a norm alone is a chain of
- * 300 cycles. */
+/* Steps over a tile, so many of them side by side: a worker has one warp a scheduler, and a norm
+ * alone is a chain of 300 cycles. */
 enum { STEPS = TOKENS / 16, GROUP = 5 };
 
-/* A thread's part of a tile: of a token a step 16 channels, eight of each half of the head, so that the
- * eight threads of a token load and store 128 bytes side by side. */
+/* A thread's part of a tile: of a token a step 16 channels, eight of each half of the head, so that
+ * the eight threads of a token load and store 128 bytes side by side. */
 struct part {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 
@@ -194,8 +196,8 @@ __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_a
     }
 }
 
-/* Asks for the table's rows of a tile of v, which lie in memory: they are in the L2 when the tile's products are
- * done. */
+/* Asks for the table's rows of a tile of v, which lie in memory: they are in the L2 when the tile's
+ * products are done. */
 __device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int token)
 {
     for (int i = threadIdx.x % WORKER; i < TOKENS; i += WORKER)

@@ -50,8 +50,8 @@ __device__ __forceinline__ void barrier_arrive(uint32_t bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-/* Arrives on the mbarrier at the same place in CTA `rank` of the cluster. CTA scope is enough where TMA
- * moves the data: release at cluster scope would be a fence an arrival. */
+/* Arrives on the mbarrier at the same place in CTA `rank` of the cluster. CTA scope is enough where
+ * TMA moves the data: release at cluster scope would be a fence an arrival. */
 __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank)
 {
     asm volatile("{\n"

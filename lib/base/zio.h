@@ -28,9 +28,9 @@ struct zreader;
 int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
 /* From byte `raw` of the file on, where a frame must begin (zwriter_frame). */
 int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHECK;
-/* From now on reading what is no regular file, a pipe that may stand still or a FIFO without a writer,
- * fails (GPT_SYSTEM) as soon as the descriptor is readable; -1: none. Another thread, or the handler of
- * a signal, can end the waiting thus. Before readers are opened. */
+/* From now on reading what is no regular file, a pipe that may stand still or a FIFO without a
+ * writer, fails (GPT_SYSTEM) as soon as the descriptor is readable; -1: none. Another thread, or
+ * the handler of a signal, can end the waiting thus. Before readers are opened. */
 void zio_wake(int fd);
 bool zreader_plain(const struct zreader *r); /* not compressed */
 /* The first n bytes, or all there are, without taking them; before the first read only. *p is valid

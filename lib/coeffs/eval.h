@@ -40,8 +40,8 @@ struct spread {
     double rms, max;
 };
 struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower);
-/* Computes the spread of |X v_i - u_i| in bf16 (how: as for trial_rounded), in *all over all singular
- * values and in *in (or NULL) over those of at least `lower`. */
+/* Computes the spread of |X v_i - u_i| in bf16 (how: as for trial_rounded), in *all over all
+ * singular values and in *in (or NULL) over those of at least `lower`. */
 int eval_rounded(const struct coeffs *c, const struct trials *t, unsigned how, double lower,
                  struct spread *all, struct spread *in) MUST_CHECK;
 

@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* M: a multiple of 128, of record 61 (§6.2) the smallest that is >= max(128, T/300), and more where a
- * chunk is to hold so many documents; 0: none said. */
+/* M: a multiple of 128, of record 61 (§6.2) the smallest that is >= max(128, T/300), and more where
+ * a chunk is to hold so many documents; 0: none said. */
 int cu_bound(int tokens, int documents);
 
 struct piece {

@@ -62,7 +62,8 @@ static int pass_over(struct look *k, const struct documents *d, const char *path
             return cut_crowded(path, k->step, k->filling.chunk, w.bound, w.tokens);
         if (rc && rc != GPT_NO)
             return rc;
-        /* A piece that a shard's end interrupts is dropped; after a front alone the rest may follow. */
+        /* A piece that a shard's end interrupts is dropped; after a front alone the rest may
+         * follow. */
         if (!rc || front)
             k->used += (int64_t)k->filling.chunk * w.tokens + k->filling.length;
         if (rc) {

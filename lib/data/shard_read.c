@@ -291,8 +291,8 @@ static void give_back(struct shard *s)
     s->returned = bytes;
 }
 
-/* Waits until there is room for what follows the first `byte` bytes, or somebody waits for it; false:
- * stop. */
+/* Waits until there is room for what follows the first `byte` bytes, or somebody waits for it;
+ * false: stop. */
 static bool may_read(struct shard *s, uint64_t byte)
 {
     bool go;
@@ -380,8 +380,8 @@ static int start_threads(struct shard *s, bool stream)
 
 /* --- opening --- */
 
-/* Returns the end of piece i of a .bin: the header and the first frame's bytes, then a frame's. What is
- * wanted ends within the last, which is read to its own end if it has a hash. */
+/* Returns the end of piece i of a .bin: the header and the first frame's bytes, then a frame's.
+ * What is wanted ends within the last, which is read to its own end if it has a hash. */
 static uint64_t piece_end(const struct shard *s, int i, uint64_t bytes)
 {
     uint64_t end = SHARD_HEADER_BYTES + (uint64_t)(i + 1) * SHARD_FRAME_BYTES;

@@ -117,8 +117,8 @@ static uint64_t count(const unsigned char *marks, uint64_t n)
     return sum;
 }
 
-/* Elements whose bits, or those of masters or low halves, differ. *codes: only those of numbers with
- * scales do. */
+/* Elements whose bits, or those of masters or low halves, differ. *codes: only those of numbers
+ * with scales do. */
 static int compare_bits(struct tensors *a, const struct view *va, struct tensors *b,
                         const struct view *vb, uint64_t *out, bool *codes)
 {

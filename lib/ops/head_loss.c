@@ -7,10 +7,10 @@
  *              K = e^z s (1 - s), kept; row sums of e^z; dx += K w^T
  *     pass 2   dw += (r x)^T K
  *
- * Nothing is exponentiated twice, because a row's sum is but a factor r of its gradient, which rows of
- * dx and x take as well; what targets subtract is subtracted from dx, and from K before pass 2. A
- * gradient that fp8 rounds has to be whole before: then pass 2 makes dl = r K of a chunk, and dx of
- * that. A chunk is kept in one piece. Evaluation needs pass 1 only, and keeps nothing.
+ * Nothing is exponentiated twice, because a row's sum is but a factor r of its gradient, which rows
+ * of dx and x take as well; what targets subtract is subtracted from dx, and from K before pass 2.
+ * A gradient that fp8 rounds has to be whole before: then pass 2 makes dl = r K of a chunk, and dx
+ * of that. A chunk is kept in one piece. Evaluation needs pass 1 only, and keeps nothing.
  */
 #include "ops/cpu.h"
 
@@ -158,9 +158,9 @@ SIMD_INLINE real softcap_one(const bool fused, real *out, real s, real a, real m
     return e;
 }
 
-/* Computes the softcap of the n <= COLS logits l of a row; adds to *sum. In three loops, because a processor looks
- * ahead over a fixed number of operations: of one long chain that is two or three elements, of short
- * ones enough to keep its units busy. */
+/* Computes the softcap of the n <= COLS logits l of a row; adds to *sum. In three loops, because a
+ * processor looks ahead over a fixed number of operations: of one long chain that is two or three
+ * elements, of short ones enough to keep its units busy. */
 SIMD_VERSIONS(softcap,
               (real *restrict out, const real *restrict l, int64_t n, bool round,
                const struct head_loss *h, real shift, double *sum),
@@ -214,8 +214,8 @@ static void take_targets(const struct rows *r, int64_t first, int64_t n, const r
         }
 }
 
-/* Takes what the mask bars of columns first .. first+n-1 out of the sums: as logits so low that their
- * sigmoid is 0, which gives the least e^(z - shift), and the sums then lose that again. */
+/* Takes what the mask bars of columns first .. first+n-1 out of the sums: as logits so low that
+ * their sigmoid is 0, which gives the least e^(z - shift), and the sums then lose that again. */
 static void bar_classes(const struct rows *r, int64_t first, int64_t n, real *chunk, double *sum)
 {
     const struct head_loss *h = r->f->h;
@@ -326,8 +326,8 @@ static void round_grad(real *dl, int64_t n, real scale)
         dl[i] = e5m2_round(bf16_round((float)dl[i]) / (float)scale);
 }
 
-/* Returns what term k of row i subtracts from dl: seed a/c weight s (1 - s) of its target. A class may be the
- * target of several. */
+/* Returns what term k of row i subtracts from dl: seed a/c weight s (1 - s) of its target. A class
+ * may be the target of several. */
 static real target_grad(const struct rows *r, int64_t i, int k)
 {
     const struct head_loss *h = r->f->h;
@@ -336,7 +336,8 @@ static real target_grad(const struct rows *r, int64_t i, int k)
     return h->seed * h->cap_a / h->cap_c * r->f->mtp[k] * s * (1 - s);
 }
 
-/* Begins the gradient of row i: takes targets out of what is kept, and r x. A row whose weights are 0 has no gradient. */
+/* Begins the gradient of row i: takes targets out of what is kept, and r x. A row whose weights are
+ * 0 has no gradient. */
 static void begin_row(const struct rows *r, int64_t i)
 {
     const struct head *f = r->f;
