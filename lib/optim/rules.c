@@ -238,7 +238,7 @@ static int chain_compile(const struct chain *c, bool fuse, struct launch *out)
     return n;
 }
 
-/* True if no stage between polar's products and the write needs X in f32. */
+/* True if X is polar's result from the first launch on, and none behind it needs it in f32. */
 static bool stays_narrow(const struct chain *c, bool fuse)
 {
     struct launch l[MAX_USES];
@@ -246,7 +246,7 @@ static bool stays_narrow(const struct chain *c, bool fuse)
     for (int k = 0; k < n; k++) {
         enum stage_id id = c->use[l[k].first].id;
         bool rates = id == STAGE_shape && stage_has(&c->use[l[k].first], "lr");
-        if (l[k].n == 1 && id != STAGE_decay && id != STAGE_step && !rates)
+        if (l[k].n == 1 && (k == 0 || (id != STAGE_decay && id != STAGE_step && !rates)))
             return false;
     }
     return true;

@@ -645,6 +645,7 @@ int main(void)
     test_line((struct variant){ .line = "muon + sgd weight 0>0.5@1-4", .world = 1 });
     test_line(
         (struct variant){ .line = "sgd then sgd at 4 moments 1", .world = 1, .tables = true });
+    test_line((struct variant){ .line = "lr 0.1 | step", .world = 1, .tables = true });
     for (int i = 0; i < (many ? atoi(many) : 60); i++) {
         static const char *const labels[] = { "mlp", "attn", "ve0", "smear_gate" };
         char line[LINE];
