@@ -552,7 +552,7 @@ static void test_refused(void)
  * the line. */
 static void test_spoilt(const char *line)
 {
-    static const char *const words[] = { "step", "decay", "|", "polar", "adam", "1e", "x>y@1-2" };
+    static const char *const words[] = { "step", "decay", "|", "polar", "nosuch", "1e", "x>y@1-2" };
     char copy[LINE], spoilt[2 * LINE] = "", *save = NULL;
     int n = 1, k = 0, how = below(3);
     size_t at = 0;
