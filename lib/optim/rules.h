@@ -19,6 +19,9 @@
 
 int rules_init(struct optim *z, int i) MUST_CHECK;
 void rules_release(struct optim_param *q);
+/* Forms the numbers of a chain in one step as its ops want them. */
+void rules_hyper(const struct recipe *r, int i, int chain, const struct step_schedule *at,
+                 struct chain_hyper *h);
 /* Moves this rank's matrices of parameter i by those of its chains whose bits are set and that are not adam's. */
 void rules_update(struct optim *z, int i, unsigned chains);
 /* Writes the launches of a chain, "momentum+polar, variance+shape+decay+step". */
