@@ -355,33 +355,14 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
         h->write.lr *= (real)(chain ? second : 1 - second);
 }
 
-/* True if chain c of the rule runs in this step. */
-static bool runs(const struct optim *z, int i, int c, const struct step_schedule *at)
-{
-    const struct rule *rule = &z->recipe->params[i].rule;
-    enum change now = schedule_change(z->recipe, rule, at->step);
-    if (rule->join != RULE_THEN)
-        return true;
-    return c ? now > CHANGE_BEFORE : now < CHANGE_DONE;
-}
-
-bool rules_adam_runs(const struct optim *z, int i, const struct step_schedule *at)
-{
-    const struct rule *rule = &z->recipe->params[i].rule;
-    for (int c = 0; c < rule_chains(rule); c++)
-        if (chain_is_adam(&rule->chain[c]) && runs(z, i, c, at))
-            return true;
-    return false;
-}
-
-void rules_update(struct optim *z, int i, const struct step_schedule *at)
+void rules_update(struct optim *z, int i, unsigned chains)
 {
     const struct compiled *x = z->p[i].rule;
     if (!x || !z->banks->p[i].own_count) /* more ranks than matrices */
         return;
     for (int c = 0; c < rule_chains(&z->recipe->params[i].rule); c++) {
         struct call call = { z, i, c, &z->recipe->params[i].rule.chain[c], 0 };
-        if (!x->n[c] || !runs(z, i, c, at))
+        if (!x->n[c] || !(chains >> c & 1))
             continue;
         if (call.c->use[0].id != STAGE_momentum) /* which reads the gradient itself */
             z->ops->momentum(z->ops, x->x, NO_TENSOR, z->banks->p[i].g_own, false, NULL, true,

@@ -242,7 +242,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         return rc;
     for (int i = 0; i < r->n_params; i++)
         share(z, i);
-    if ((rc = c->status(c)))
+    if ((rc = c->status(c)) || (rc = step_plans_make(&z->plans, r, c->world, z->sparse != NULL)))
         return rc;
     optim_reset(z);
     return o->status(o);
@@ -252,6 +252,7 @@ void optim_release(struct optim *z)
 {
     sparse_free(z->sparse);
     z->sparse = NULL;
+    step_plans_free(&z->plans);
     for (int i = 0; i < MAX_PARAMS; i++) {
         struct optim_param *q = &z->p[i];
         rules_release(q);
@@ -272,7 +273,7 @@ void optim_reset(struct optim *z)
             z->ops->zero(z->ops, t[i].t);
     for (int i = 0; i < z->recipe->n_params; i++) {
         z->p[i].count = 0;
-        z->p[i].reducing = false;
+        z->p[i].begun = false;
     }
     if (z->gate)
         z->ops->zero(z->ops, tensor_of(z->gate, DT_U8, 1, sizeof *z->gate));
@@ -561,7 +562,7 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
     struct step_hyper host = { .tied_mix = (real)at->tied_mix };
 
     assert(z->open <= 1);
-
+    z->plan = step_plan_of(&z->plans, at);
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
         const struct optim_param *q = &z->p[i];

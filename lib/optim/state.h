@@ -9,9 +9,9 @@
  *     for (each step) {
  *         schedule_at(recipe, step, &at);
  *         optim_prepare(&z, &at);          // one upload
- *         optim_begin(&z, &at);            // step.h, as all from here to optim_step
+ *         optim_begin(&z);                 // step.h, as all from here to optim_step
  *         ...                              // backward: banks' gradients
- *         optim_step(&z, &at);             // step.h; may be captured in a graph
+ *         optim_step(&z);                  // step.h; may be captured in a graph
  *         optim_finish(&z, &at);
  *         optim_outcome(&z, &at, skipped); // with a gate, later: when it is known
  *     }
@@ -26,6 +26,7 @@
 #include "model/bank.h"
 #include "recipe/schedule.h"
 #include "recipe/states.h"
+#include "optim/plan.h"
 #include "optim/sparse.h"
 
 /* One rank's shard of a parameter, as collectives of a step see it. */
@@ -63,7 +64,7 @@ struct optim_param {
     struct span *chunk; /* (world): argument of a collective */
     bool uneven; /* not all ranks communicate the same number of rows */
 
-    bool reducing; /* the reduction of its gradient has started in this step */
+    bool begun; /* the reduction of its gradient has started in this step */
     comm_ticket *reduced; /* of each collective of the reduction */
     int n_reduced;
     comm_ticket gathered, gathered_fp8; /* of its weight and of the fp8 copy */
@@ -95,6 +96,8 @@ struct optim {
     struct ops *ops;
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
+    struct step_plans plans;
+    const struct step_plan *plan; /* of the step that optim_prepare was called for */
     struct step_hyper *hyper; /* device memory */
     struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
@@ -137,7 +140,7 @@ struct tensor optim_stage_state(const struct optim_param *q, int chain, int use,
  * pointed to where there are codes. */
 struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *copy);
 
-/* Uploads the hyperparameters of step `at`, from the schedule and the counters. The learning rates
+/* Chooses the plan of step `at`, and uploads its hyperparameters, from the schedule and the counters. The learning rates
  * are formed in double and rounded once (optimizers.md 2.2). */
 void optim_prepare(struct optim *z, const struct step_schedule *at);
 

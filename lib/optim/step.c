@@ -7,23 +7,7 @@
 
 /* -- one parameter ------------------------------------------------------------------- */
 
-/* Is parameter i updated in this step? A tied embedding follows the head. */
-static bool takes_part(const struct optim *z, const struct step_schedule *at, int i)
-{
-    return recipe_moves(&z->recipe->params[i], at->step) &&
-           !(at->tied && i == z->recipe->order.tied_embed);
-}
-
-/* Does Adam's op run for it: to move it, or for its moments alone? */
-static bool adam_runs(const struct optim *z, const struct step_schedule *at, int i)
-{
-    return takes_part(z, at, i) && rules_adam_runs(z, i, at);
-}
-
-static bool is_tied_head(const struct optim *z, const struct step_schedule *at, int i)
-{
-    return at->tied && i == z->recipe->order.tied_head;
-}
+static bool has(uint32_t set, int i) { return set >> i & 1; }
 
 /* One collective for the shards whose gradient is final, and for pieces of others that are worth it (all: for
  * all that is left). */
@@ -50,29 +34,15 @@ static void reduce_shards(struct optim *z, int i, bool all)
             z->comm->reduce_scatter(z->comm, g, whole < world || q->uneven ? q->chunk : NULL);
 }
 
-/* Is its gradient reduced by optim_exchange, between backward and optim_step? */
-static bool is_sparse(const struct optim *z, int i) { return z->sparse && i == z->sparse_param; }
-
-static void reduce(struct optim *z, const struct step_schedule *at, int i)
+static void reduce(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
-    struct param *p = &z->banks->p[i];
 
-    if (!takes_part(z, at, i))
-        return;
-    if (is_sparse(z, i)) {
-        q->reducing = true;
-        return;
-    }
-    const double *mix = z->recipe->order.tied_mix;
-    if (is_tied_head(z, at, i) && (mix[0] != 0 || mix[1] != 0))
-        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->order.tied_embed].g,
-                          &z->hyper->tied_mix);
     if (q->shard)
         reduce_shards(z, i, true);
-    else if (!q->reducing)
-        q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, p->g);
-    q->reducing = true;
+    else if (!q->begun)
+        q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, z->banks->p[i].g);
+    q->begun = true;
 }
 
 static struct adam_param adam_param(const struct optim *z, int i, struct fp8_copy *copy)
@@ -148,23 +118,6 @@ static void update_adam(struct optim *z, const int *list, int n)
         record_largest(z, list[k]);
 }
 
-static void update(struct optim *z, const struct step_schedule *at, int i)
-{
-    rules_update(z, i, at);
-    if (adam_runs(z, at, i))
-        update_adam(z, &i, 1);
-    else
-        record_largest(z, i);
-}
-
-/* Those that nothing waits for, replicated ones and all of a single rank, are updated in one launch with
- * those that follow. */
-static bool is_listed(const struct optim *z, int i)
-{
-    const struct param_spec *s = &z->recipe->params[i];
-    return rule_is_adam(&s->rule) && (s->comms == COMMS_REPLICATED || z->comm->world == 1);
-}
-
 static void gather_weight(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
@@ -177,10 +130,13 @@ static void gather_weight(struct optim *z, int i)
         q->gathered_fp8 = z->comm->all_gather(z->comm, p->fp8.codes, optim_chunks(q, z->comm));
 }
 
-/* A tied head is gathered within the step, which copies it to the embedding. */
-static bool gathered_late(const struct optim *z, const struct step_schedule *at, int i)
+/* Adds the embedding's gradient to the tied head's. */
+static void mix_tied(struct optim *z)
 {
-    return z->p[i].late && !is_tied_head(z, at, i);
+    struct param *head = &z->banks->p[z->recipe->order.tied_head];
+    struct param *embed = &z->banks->p[z->recipe->order.tied_embed];
+
+    z->ops->transpose(z->ops, head->g, embed->g, &z->hyper->tied_mix);
 }
 
 /* Copies the tied head's weight to the embedding, and to its fp8 copy where it has one. */
@@ -194,19 +150,7 @@ static void copy_tied(struct optim *z)
         z->ops->quantize(z->ops, &embed->fp8, embed->w);
 }
 
-/* -- the step -------------------------------------------------------------------------- */
-
-void optim_begin(struct optim *z, const struct step_schedule *at)
-{
-    const struct recipe *r = z->recipe;
-
-    for (int k = 0; k < r->order.n_late; k++) {
-        int i = r->order.late[k];
-        bool updated = recipe_moves(&r->params[i], at->step - 1);
-        if (updated && gathered_late(z, at, i) && !(at->tied && i == r->order.tied_embed))
-            gather_weight(z, i);
-    }
-}
+/* -- waits and early reductions ------------------------------------------------------------ */
 
 void optim_need(struct optim *z, int i)
 {
@@ -216,14 +160,6 @@ void optim_need(struct optim *z, int i)
     if (z->on_gathered && q->gathered)
         z->on_gathered(z->ctx, i);
     q->gathered = q->gathered_fp8 = 0;
-}
-
-void optim_settle(struct optim *z)
-{
-    for (int k = 0; k < z->recipe->order.n_late; k++) {
-        gather_weight(z, z->recipe->order.late[k]);
-        optim_need(z, z->recipe->order.late[k]);
-    }
 }
 
 /* Rows begin to end are final. Most come from the last to the first; padding comes the other way. */
@@ -251,18 +187,16 @@ static void shard_final(struct shard_rows *s, int64_t begin, int64_t end)
         s->ready = s->rows;
 }
 
-void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, int64_t first,
-                        int64_t n)
+void optim_reduce_early(struct optim *z, int i, int64_t first, int64_t n)
 {
     struct optim_param *q = &z->p[i];
 
-    if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i) ||
-        is_sparse(z, i))
+    if (!has(z->plan->early, i))
         return;
     if (!q->shard) {
         if (n == z->banks->p[i]
                      .g.rows) /* one collective for the whole gradient: not a layer of a bank */
-            reduce(z, at, i);
+            reduce(z, i);
         return;
     }
     for (int r = 0; r < z->comm->world; r++)
@@ -284,25 +218,13 @@ static void wait_reduced(struct optim *z, int i)
     wait_tickets(z, i);
     for (int r = 0; q->shard && r < z->comm->world; r++)
         q->shard[r].sent = q->shard[r].final = q->shard[r].ready = q->shard[r].apart.count = 0;
+    q->begun = false;
 }
 
 void optim_touch(struct optim *z, const int32_t *row, int n)
 {
     if (z->sparse)
         sparse_touch(z->sparse, row, n);
-}
-
-bool optim_exchanges(const struct optim *z, const struct step_schedule *at)
-{
-    return z->sparse && takes_part(z, at, z->sparse_param);
-}
-
-void optim_pause(struct optim *z)
-{
-    for (int i = 0; i < z->recipe->n_params; i++) {
-        optim_need(z, i);
-        wait_tickets(z, i);
-    }
 }
 
 int optim_exchange(struct optim *z)
@@ -312,15 +234,14 @@ int optim_exchange(struct optim *z)
 
 /* The decision on this step (optimizers.md 2.5), from all gradients that it applies: each rank's own
  * parts, replicated ones from rank 0 alone. */
-static void decide(struct optim *z)
+static void decide(struct optim *z, const struct action *a)
 {
     const struct recipe *r = z->recipe;
     struct tensor own[MAX_PARAMS], sum = tensor_of(&z->gate->squares, DT_REAL, 1, 1);
     int n = 0;
 
-    for (int i = 0; i < r->n_params; i++) {
-        if (!z->p[i].reducing)
-            continue;
+    for (int k = 0; k < a->n; k++) {
+        int i = a->param[k];
         wait_reduced(z, i);
         if (z->p[i].shard || z->comm->rank == 0)
             own[n++] = z->banks->p[i].g_own;
@@ -331,124 +252,97 @@ static void decide(struct optim *z)
                       (real)r->optimizer.clip, (real)(1 / r->optimizer.loss_scale));
 }
 
-static void update_and_gather(struct optim *z, const struct step_schedule *at, int i)
+static void update(struct optim *z, const struct action *a)
 {
-    wait_reduced(z, i);
-    update(z, at, i);
-    if (!gathered_late(z, at, i))
-        gather_weight(z, i);
-}
+    int adam[MAX_PARAMS], n = 0;
 
-/* Does it take part in this step, and is it not Adam's? */
-static bool is_bank(const struct optim *z, int i)
-{
-    return z->p[i].reducing && !rule_is_adam(&z->recipe->params[i].rule);
-}
-
-/* Are these two banks updated concurrently? Products of a few matrices leave multiprocessors idle
- * at their ends. But a gather within the step hides behind the update of a bank that is late, so it
- * must not start later for it. */
-static bool beside(const struct optim *z, const struct step_schedule *at, int i, int j)
-{
-    bool alike = z->comm->world == 1 || gathered_late(z, at, i) == gathered_late(z, at, j);
-    return i != j && is_bank(z, i) && is_bank(z, j) && alike;
-}
-
-static bool in_branch(const struct optim *z, const struct step_schedule *at, int i)
-{
-    for (int j = 0; j < z->recipe->n_params; j++)
-        if (beside(z, at, i, j))
-            return true;
-    return false;
-}
-
-/* Bank i, the step's n-th from 0; before: the one updated last, -1: none. */
-static void update_bank(struct optim *z, const struct step_schedule *at, int i, int before, int n)
-{
-    bool branch = in_branch(z, at, i);
-
-    if (before >= 0 && !beside(z, at, i, before))
-        z->ops->join(z->ops);
-    if (branch)
-        z->ops->branch(z->ops, n % BRANCHES);
-    update_and_gather(z, at, i);
-    if (branch)
-        z->ops->branch(z->ops, TRUNK);
-}
-
-void optim_step(struct optim *z, const struct step_schedule *at)
-{
-    const struct recipe *r = z->recipe;
-    int head = r->order.tied_head, listed[MAX_PARAMS], n_listed = 0, n_banks = 0, before = -1;
-
-    for (int k = 0; k < r->order.n_late; k++) /* those that the forward has not waited for */
-        optim_need(z, r->order.late[k]);
-    for (int k = 0; k < r->n_params; k++)
-        reduce(z, at, r->order.scatter[k]);
-    if (z->gate)
-        decide(z);
-
-    for (int k = 0; k < r->n_params; k++) {
-        int i = r->order.work[k];
-        if (!z->p[i].reducing)
-            continue;
-        if (is_listed(z, i)) {
-            wait_reduced(z, i);
-            listed[n_listed++] = i;
-            continue;
-        }
-        if (z->comm->world > 1) {
-            update_adam(z, listed, n_listed);
-            n_listed = 0;
-        }
-        if (is_bank(z, i)) {
-            update_bank(z, at, i, before, n_banks++);
-            before = i;
-        } else {
-            update_and_gather(z, at, i);
-        }
+    for (int k = 0; k < a->n; k++) {
+        rules_update(z, a->param[k], a->chains);
+        if (has(z->plan->adam, a->param[k]))
+            adam[n++] = a->param[k];
+        else
+            record_largest(z, a->param[k]);
     }
-    update_adam(z, listed, n_listed);
-    z->ops->join(z->ops);
+    update_adam(z, adam, n);
+}
 
-    /* The embedding is copied from the whole head. */
-    if (at->tied && head >= 0 && recipe_moves(&r->params[head], at->step)) {
-        optim_need(z, head);
-        copy_tied(z);
+static uint32_t set_of(const struct action *a)
+{
+    uint32_t set = 0;
+    for (int k = 0; k < a->n; k++)
+        set |= UINT32_C(1) << a->param[k];
+    return set;
+}
+
+/* -- the step -------------------------------------------------------------------------- */
+
+static void act(struct optim *z, const struct action *a)
+{
+    typedef void each(struct optim *, int);
+    static each *const of_one[ACTS] = {
+        [ACT_GATHER] = gather_weight, [ACT_NEED] = optim_need,   [ACT_WAIT_BEGUN] = wait_tickets,
+        [ACT_REDUCE] = reduce,        [ACT_WAIT] = wait_reduced,
+    };
+    for (int k = 0; k < a->n && of_one[a->act]; k++)
+        of_one[a->act](z, a->param[k]);
+    switch (a->act) {
+    case ACT_FRESH: banks_begin(z->banks, set_of(a)); break;
+    case ACT_MIX_TIED: mix_tied(z); break;
+    case ACT_DECIDE: decide(z, a); break;
+    case ACT_BRANCH: z->ops->branch(z->ops, a->branch); break;
+    case ACT_JOIN: z->ops->join(z->ops); break;
+    case ACT_UPDATE: update(z, a); break;
+    case ACT_COPY_TIED: copy_tied(z); break;
+    case ACT_CLEAR: banks_clear(z->banks, set_of(a)); break;
+    default: break; /* done above; ACT_EXCHANGE is the host's: optim_exchange */
     }
-    for (int k = 0; k < r->n_params; k++) {
-        optim_need(z, r->order.work[k]);
-        z->p[r->order.work[k]].reducing = false;
+}
+
+static void act_part(struct optim *z, enum part part)
+{
+    const struct step_plan *p = z->plan;
+    for (int k = p->begin[part]; k < p->begin[part + 1]; k++)
+        act(z, &p->action[k]);
+}
+
+void optim_begin(struct optim *z) { act_part(z, PART_BEGIN); }
+
+bool optim_exchanges(const struct optim *z) { return z->plan->exchanges; }
+
+void optim_pause(struct optim *z) { act_part(z, PART_PAUSE); }
+
+void optim_step(struct optim *z) { act_part(z, PART_UPDATE); }
+
+void optim_settle(struct optim *z)
+{
+    for (int k = 0; k < z->recipe->order.n_late; k++) {
+        gather_weight(z, z->recipe->order.late[k]);
+        optim_need(z, z->recipe->order.late[k]);
     }
-    banks_clear(z->banks, at->step);
 }
 
 /* -- after the step ---------------------------------------------------------------------- */
 
 void optim_finish(struct optim *z, const struct step_schedule *at)
 {
-    const struct recipe *r = z->recipe;
-
-    for (int i = 0; i < r->n_params; i++) {
-        z->p[i].counted = adam_runs(z, at, i);
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        z->p[i].counted = has(z->plan->adam, i);
         z->p[i].count += z->p[i].counted;
     }
     z->open += z->gate != NULL;
-    if (!at->untie || r->order.tied_head < 0)
-        return;
-    assert(recipe_moves(&r->params[r->order.tied_head],
-                        at->step)); /* else the gradients, used as scratch, would still be needed */
-    optim_untie(z);
+    if (at->untie && z->recipe->order.tied_head >= 0)
+        optim_untie(z);
 }
 
 void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped)
 {
     const struct recipe *r = z->recipe;
+    uint32_t adam = step_plan_of(&z->plans, at)->adam;
 
     if (!z->gate)
         return;
     z->open--;
     for (int i = 0; i < r->n_params && skipped; i++)
-        z->p[i].count -= adam_runs(z, at, i) || (at->untie && i == r->order.tied_embed &&
-                                                 r->schedule.untie_state == UNTIE_CARRY);
+        z->p[i].count -= has(adam, i) || (at->untie && i == r->order.tied_embed &&
+                                          r->schedule.untie_state == UNTIE_CARRY);
 }

@@ -58,9 +58,9 @@ static int rank_init(struct rank *k)
 
 static void rank_release(struct rank *k)
 {
-    for (int i = 0; i < GRAPHS; i++)
-        if (k->graph[i])
-            k->run->opt->backend->graph_free(k->graph[i]);
+    for (int i = 0; i < k->n_graphs; i++)
+        if (k->graph[i].captured)
+            k->run->opt->backend->graph_free(k->graph[i].captured);
     optim_release(&k->optim);
     if (k->comm)
         k->comm->free(k->comm);

@@ -181,15 +181,15 @@ static void *run_rank(void *arg)
         struct step_schedule at;
         schedule_at(a->recipe, step, &at);
         optim_prepare(&z, &at);
-        optim_begin(&z, &at);
+        optim_begin(&z);
         for (int i = 0; i < b.n; i++)
             optim_need(&z, i);
         feed(&b, a->v, step);
         if (a->v->omit && a->v->skip == step) {
-            banks_clear(&b, step);
+            banks_clear(&b, UINT32_MAX); /* all move in each step */
             continue;
         }
-        optim_step(&z, &at);
+        optim_step(&z);
         optim_finish(&z, &at);
         optim_outcome(&z, &at, a->v->skip == step);
     }
