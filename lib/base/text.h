@@ -17,6 +17,10 @@
 
 bool text_ends(const char *s, const char *end);
 
+/* Takes a byte-order mark and the CR before each LF out of n bytes; returns how many are left. All that is
+ * read by lines is read so (file_read_text); documents are not. */
+size_t text_plain_lines(char *s, size_t n);
+
 /* Decodes the character at s, n >= 1 bytes are there. Returns its length, or 0
  * if the bytes are not UTF-8 (RFC 3629: no overlong forms, no surrogates). */
 static inline int utf8_decode(const unsigned char *s, size_t n, uint32_t *c)
