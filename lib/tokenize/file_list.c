@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 struct list {
     char **v;
     int n;
+    struct source_note *left_out;
 };
 
 static int add(struct list *l, const char *path)
@@ -20,24 +22,6 @@ static int add(struct list *l, const char *path)
     if (grow_one(&l->v, l->n, sizeof *l->v))
         return GPT_SYSTEM;
     return (l->v[l->n] = strdup(path)) ? (l->n++, 0) : err_memory();
-}
-
-bool has_extension(const char *name, const char *extensions)
-{
-    size_t n = strlen(name);
-
-    if (n > 4 && !strcmp(name + n - 4, ".zst"))
-        n -= 4;
-    else if (n > 3 && !strcmp(name + n - 3, ".gz"))
-        n -= 3;
-    for (const char *e = extensions; *e;) {
-        size_t k = strcspn(e, ",");
-
-        if (k && n > k && name[n - k - 1] == '.' && !memcmp(name + n - k, e, k))
-            return true;
-        e += k + (e[k] == ',');
-    }
-    return false;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -90,6 +74,8 @@ static int walk_entry(struct list *l, const char *dir, const struct folder *f, c
         rc = leads_back(f, &inner.st) ? 0 : walk(l, path, &inner, extensions);
     else if (S_ISREG(inner.st.st_mode) && has_extension(name, extensions))
         rc = add(l, path);
+    else if (S_ISREG(inner.st.st_mode))
+        source_note_add(l->left_out, path);
     free(path);
     return rc;
 }
@@ -118,9 +104,16 @@ static int walk(struct list *l, const char *dir, const struct folder *f, const c
     return rc;
 }
 
-int source_list_files(const struct source_config *c, char ***files, int *n)
+void source_note_add(struct source_note *n, const char *path)
 {
-    struct list l = { 0 };
+    if (!n->n++)
+        snprintf(n->first, sizeof n->first, "%s", path);
+}
+
+int source_list_files(const struct source_config *c, char ***files, int *n,
+                      struct source_note *left_out)
+{
+    struct list l = { .left_out = left_out };
     int rc = 0;
 
     for (int i = 0; i < c->paths && !rc; i++) {

@@ -14,10 +14,11 @@
 
 #include <stdbool.h>
 #include "data/manifest.h"
+#include "tokenize/vocab.h"
 
-/* bytes: the tokens are bytes, else GPT-2's. GPT_INPUT names the file that is no shard, cut short or
+/* v: whose the tokens are; NULL: GPT-2's. GPT_INPUT names the file that is no shard, cut short or
  * has a token that there is not. */
 int shard_describe(struct manifest *m, const char *dir, const char *arguments,
-                   bool bytes) MUST_CHECK;
+                   const struct vocab *v) MUST_CHECK;
 
 #endif
