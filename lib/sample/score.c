@@ -111,6 +111,10 @@ int score_shards(struct scorer *s, const char *data, const char *run, const stru
     struct val *val = NULL;
     double loss = 0;
     int rc = val_new(&val, &config);
+    const char *made = rc ? "" : strchr(val_files(val)->tokenizer, ' ');
+    if (!rc && made && strcmp(made + 1, v->sha256))
+        rc = err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s %s",
+                     data, val_files(val)->tokenizer, v->name, v->sha256);
 
     *out = (struct score){ .tokens = n * r->data.val.chunk };
     begin(s);
