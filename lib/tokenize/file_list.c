@@ -110,6 +110,17 @@ void source_note_add(struct source_note *n, const char *path)
         snprintf(n->first, sizeof n->first, "%s", path);
 }
 
+/* The message of a folder of which no file is taken. */
+static int none_of(const struct list *l, const char *dir, const char *extensions)
+{
+    return l->left_out->n
+               ? err_set(GPT_INPUT,
+                         "%s: expected files named *.{%s}, found others, as '%s': --ext says "
+                         "which are taken",
+                         dir, extensions, l->left_out->first)
+               : err_set(GPT_INPUT, "%s: expected files named *.{%s}, found none", dir, extensions);
+}
+
 int source_list_files(const struct source_config *c, char ***files, int *n,
                       struct source_note *left_out)
 {
@@ -127,8 +138,7 @@ int source_list_files(const struct source_config *c, char ***files, int *n,
         else if (!S_ISDIR(f.st.st_mode))
             rc = add(&l, c->path[i]);
         else if (!(rc = walk(&l, c->path[i], &f, c->extensions)) && l.n == before)
-            rc = err_set(GPT_INPUT, "%s: expected files named *.{%s}, found none", c->path[i],
-                         c->extensions);
+            rc = none_of(&l, c->path[i], c->extensions);
     }
     *files = l.v;
     *n = l.n;

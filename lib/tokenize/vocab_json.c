@@ -117,6 +117,9 @@ static int read_object(struct reader *r, const char *where, const struct rule *r
             i++;
         snprintf(name, sizeof name, "%s%s%.*s", where, *where ? "." : "",
                  (int)(key.n < 60 ? key.n : 60), key.s);
+        if (i == n && !*where && json_peek(&r->j) >= '0' && json_peek(&r->j) <= '9')
+            return fault(r, "", "merges beside a vocabulary, as in tokenizer.json or merges.txt",
+                         "ids alone, as in vocab.json");
         if (i == n)
             return fault(r, name, "no such field", NULL);
         if (seen >> i & 1)

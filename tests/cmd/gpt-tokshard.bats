@@ -111,7 +111,11 @@ load tokshard_setup
     [ "$("$GPT_BIN/gpt-tokshard" --decode dat/text_train_000001.bin)" = "<|endoftext|>4" ]
     run --separate-stderr T --tokenizer byte -o no --ext pdf in
     [ "$status" -eq 3 ]
-    [[ $stderr == "gpt-tokshard: in: expected files named *.{pdf}, found none" ]]
+    [ "$stderr" = "gpt-tokshard: in: expected files named *.{pdf}, found others, as 'in/B.txt': --ext says which are taken" ]
+    mkdir empty
+    run --separate-stderr T --tokenizer byte -o no empty
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-tokshard: empty: expected files named *.{txt,md,jsonl}, found none" ]
 }
 
 @test "folders: links are followed, but not back up; what is not wanted need not be there" {
