@@ -139,7 +139,7 @@ static int parse_range(const char *text, int64_t n, int64_t *from, int64_t *to)
     return rc ? err_set(GPT_USAGE, "%s", err_message()) : 0;
 }
 
-/* The vocabulary of a shard, which is that of the MANIFEST beside it, if there is one. */
+/* Loads the vocabulary of a shard, that of the MANIFEST beside it where there is one. */
 static int load_vocab_of(struct vocab **v, const char *shard)
 {
     const char *slash = strrchr(shard, '/');
@@ -543,7 +543,7 @@ static int check_usage(int inputs, char **input)
     return 0;
 }
 
-/* "a.json.gz and 3 more: TEXT" */
+/* Prints "a.json.gz and 3 more: TEXT". */
 static void say_note(const struct source_note *n, const char *text)
 {
     char more[32] = "";

@@ -414,7 +414,7 @@ static bool same_folder(const struct corpus_shard *a, const struct corpus_shard 
     return (size_t)(b->name - b->path) == n && !memcmp(a->path, b->path, n);
 }
 
-/* The shard of c in the folder of `first` that a line of the MANIFEST there means, or NULL. */
+/* Returns the shard of c in the folder of `first` that a line of the MANIFEST there means, or NULL. */
 static struct corpus_shard *named_in(struct corpus *c, const struct corpus_shard *first,
                                      const struct manifest_shard *s)
 {

@@ -31,7 +31,7 @@ static bool has_no_loss(const struct stage *s)
     return !some;
 }
 
-/* The stages that one remark is of, and the largest number among theirs. */
+/* Stages that one remark is of, and the largest of their numbers. */
 struct stages_said {
     int n;
     char list[160]; /* "stages.0, 2" */
@@ -45,8 +45,8 @@ static void add_stage(struct stages_said *s, int i, long long number)
     s->most = number > s->most ? number : s->most;
 }
 
-/* Windows and sequences that no micro-batch is long enough for; weights and rates of zero. A line a kind,
- * whatever the number of stages. */
+/* Remarks on windows and sequences that no micro-batch is long enough for, weights and rates of
+ * zero: a line a kind, whatever the number of stages. */
 static void remark_stages(const struct remarks *m, const struct recipe *r)
 {
     struct stages_said window = { 0 }, sequence = { 0 }, loss = { 0 }, rate = { 0 };

@@ -110,7 +110,7 @@ void source_note_add(struct source_note *n, const char *path)
         snprintf(n->first, sizeof n->first, "%s", path);
 }
 
-/* The message of a folder of which no file is taken. */
+/* Refuses a folder of which no file is taken. */
 static int none_of(const struct list *l, const char *dir, const char *extensions)
 {
     return l->left_out->n

@@ -23,8 +23,8 @@ enum { LOOK = 64 << 10, LOOK_MORE = 2 << 20 }; /* bytes; the second where a line
     "'duckdb -c \"COPY (SELECT text FROM " from ") TO '/dev/stdout' (FORMAT JSON)\" | " \
     "gpt-tokshard ... -'"
 #define ARROW \
-    "datasets.Dataset.from_file(\"FILE\").to_json(\"x.jsonl\") of Python's datasets makes JSON lines " \
-    "of it"
+    "datasets.Dataset.from_file(\"FILE\").to_json(\"x.jsonl\") of Python's datasets makes JSON " \
+    "lines of it"
 #define NO_TEXT "there is no text in it to take: leave it out"
 
 static const struct magic {
@@ -110,7 +110,7 @@ static const struct magic {
     { "text in UTF-16", "\xfe\xff", 2, 0, PIPE("iconv -f UTF-16 -t UTF-8 FILE") },
 };
 
-/* What a name or a look at all bytes says. */
+/* Remedies of what a name or a look at all bytes says. */
 #define AS_IT_STANDS "--format text takes it as it stands"
 static const char csv[] = CSV("") "; " AS_IT_STANDS;
 static const char tsv[] = CSV(", delimiter=\"\\t\"") "; " AS_IT_STANDS;
@@ -164,7 +164,7 @@ static int refuse(const struct look *l, const char *what, const char *remedy)
 
 /* --- bytes --- */
 
-/* True if a text could begin with the magic number, and these bytes do not look like more of one. */
+/* True if a text could begin with the magic number, and what follows does not say otherwise. */
 static bool by_chance(const struct look *l, const struct magic *m)
 {
     if (m->n == 6 && m->at == 4) /* bzip2's number of a block stands behind "BZh" and a digit */
@@ -190,8 +190,8 @@ static const struct magic *find_magic(const struct look *l)
     return NULL;
 }
 
-/* The encoding of text without a mark, by where its NUL bytes stand in fours: of Latin letters the
- * high bytes are 0. NULL: none. */
+/* Returns the remedy for text of two or four bytes a letter without a mark, by where NUL bytes
+ * stand in fours: of Latin letters the high bytes are 0. NULL: it is none. */
 static const char *wide_encoding(const size_t nul[4], size_t n)
 {
     size_t even = nul[0] + nul[2], odd = nul[1] + nul[3];
@@ -244,8 +244,8 @@ static int check_utf8(const struct look *l)
 
 enum json_kind { JSON_NONE, JSON_CUT, JSON_CUT_TEXT, JSON_FIELD, JSON_OTHER };
 
-/* What a line is: no object, one that does not end in what was read (behind the beginning of its text, or
- * before it), one with the field, one without. */
+/* Returns what a line is: no object, one that does not end in what was read (behind the beginning
+ * of its text, or before it), one with the field, one without. */
 static enum json_kind line_kind(const char *s, size_t n, bool cut, const char *field)
 {
     struct json_line l = { .j = { .at = s, .end = s + n }, .begin = s, .field = field };
@@ -279,7 +279,7 @@ static const char *skip_blanks(const char *s, const char *end)
     return s;
 }
 
-/* "fields 'id', 'content'": those of an object that hold strings. */
+/* Writes "'id', 'content'", the fields of an object that hold strings. */
 static void list_fields(const char *s, const char *end, char *text, size_t size)
 {
     struct json j = { .at = s, .end = end };
@@ -305,7 +305,8 @@ static int refuse_fields(const struct look *l, const char *line, const char *fie
     return refuse(l, what, "--field NAME says which; " AS_IT_STANDS);
 }
 
-/* The kind of the line at *s, which moves to the next that is not blank; at the end JSON_FIELD. */
+/* Returns the kind of the line at *s, which moves to the next that is not blank; at the end
+ * JSON_FIELD. */
 static enum json_kind next_line(const struct look *l, const char **s, const char *field)
 {
     const char *end = l->s + l->n, *line = skip_blanks(*s, end);
@@ -317,7 +318,8 @@ static enum json_kind next_line(const struct look *l, const char **s, const char
                : line_kind(line, (size_t)((eol ? eol : end) - line), !eol && !l->whole, field);
 }
 
-/* Of what begins with '{'. *more: the first line does not end in what was read. */
+/* Decides what a file is that begins with '{'. *more: its first line does not end in what was
+ * read. */
 static int look_at_lines(const struct look *l, const char *s, const char *field, struct kind *k,
                          bool *more)
 {

@@ -6,8 +6,8 @@
  *     manifest_release(&m);                        // also after a failure
  *
  * Every .bin and .bin.zst of the folder is read whole: header, size, range of its tokens, document
- * starts, hashes. Files with "_val" in their names are validation. Where documents begin in the text is
- * not known: `from`, `to` and `input` are zero. Memory: one shard. One thread.
+ * starts, hashes. Files with "_val" in their names are validation. Where documents begin in the
+ * text is not known: `from`, `to` and `input` are zero. Memory: one shard. One thread.
  */
 #ifndef TOKENIZE_SHARD_DESCRIBE_H
 #define TOKENIZE_SHARD_DESCRIBE_H

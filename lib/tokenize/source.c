@@ -84,7 +84,7 @@ static void note_twice(struct source *s, struct identity *id, int n)
         snprintf(s->notes.twice.first, sizeof s->notes.twice.first, "%s", s->file[first]);
 }
 
-/* The kind of file i, which is open. */
+/* Decides the kind of file i, which is open, and notes a guess. */
 static int take_kind(struct source *s, int i, struct zreader *z)
 {
     struct kind_wanted w = { s->c.format, s->c.field, s->c.utf8 };
@@ -96,7 +96,8 @@ static int take_kind(struct source *s, int i, struct zreader *z)
     return rc;
 }
 
-/* What can be read twice is looked at before the first is read: a file that is no text ends no long job. */
+/* Decides the kind of a file that can be read twice, before the first is read: one that is no text
+ * ends no long job. */
 static int look_at_file(struct source *s, int i)
 {
     struct zreader *z;

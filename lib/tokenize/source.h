@@ -1,14 +1,12 @@
 /* source.h - documents from files, folders and pipes, in units of work.
  *
- * A text file is a document; JSON lines have one a line, in a string field; kind.h tells which it is,
- * of files before the first is read.
- * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
- * whole lines of .jsonl, or text of one document: a file, or a line longer than
- * 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart.
- * With skip_bad a line that long is first read to its end, and its text kept in an
- * unnamed file in TMPDIR.
- * A pre-token longer than a unit goes over several (run), which are to be encoded
- * in their order. Cuts depend on the text alone; memory does not depend on it.
+ * A text file is a document; JSON lines have one a line, in a string field; kind.h tells which it
+ * is, of files before the first is read. Either may be zstd or gzip (by its first bytes). A unit
+ * is about a mebibyte: whole lines of .jsonl, or text of one document: a file, or a line longer
+ * than 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart. With skip_bad
+ * a line that long is first read to its end, and its text kept in an unnamed file in TMPDIR. A
+ * pre-token longer than a unit goes over several (run), which are to be encoded in their order.
+ * Cuts depend on the text alone; memory does not depend on it.
  *
  *     struct source *s;
  *     if ((rc = source_open(&s, &(struct source_config){ .path = paths, .paths = n })))
@@ -74,8 +72,8 @@ struct unit {
 };
 
 struct source;
-/* Lists the files, and looks at each; GPT_SYSTEM if one cannot be opened, GPT_INPUT if there is none, or
- * one is no text. */
+/* Lists the files, and looks at each; GPT_SYSTEM if one cannot be opened, GPT_INPUT if there is
+ * none, or one is no text. */
 int source_open(struct source **s, const struct source_config *c) MUST_CHECK;
 int source_next(struct source *s, struct unit *u) MUST_CHECK;
 void source_close(struct source *s);
@@ -115,8 +113,8 @@ static inline bool is_blank_line(const char *p, const char *eol)
 #define HASHED_BYTES 65536
 uint64_t document_hash(const char *text, size_t n);
 
-/* file_list.c: expands the paths into files; notes what folders hold besides. Caller frees each and the
- * list. */
+/* file_list.c: expands the paths into files; notes what folders hold besides. Caller frees each
+ * and the list. */
 int source_list_files(const struct source_config *c, char ***files, int *n,
                       struct source_note *left_out) MUST_CHECK;
 void source_note_add(struct source_note *n, const char *path);

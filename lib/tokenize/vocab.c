@@ -25,8 +25,8 @@ static size_t base64_encode(const uint8_t *s, size_t n, char *out)
     return (size_t)(o - out);
 }
 
-/* The name of a vocabulary is the hash of its canonical rank file, with ids in place of ranks, and behind
- * it the document start where that is not the next. */
+/* The name of a vocabulary is the hash of its canonical rank file, with ids in place of ranks, and
+ * behind it the document start where that is not the next. */
 static void set_name(struct vocab *v)
 {
     struct sha256 h;

@@ -1,5 +1,6 @@
-/* vocab_forms.h - what the readers of a vocabulary's forms share; used by vocab_forms.c and vocab_json.c
- * alone. All add to begin, bytes, left_bytes and tokens of a vocabulary that is being read, by rank.
+/* vocab_forms.h - what the readers of a vocabulary's forms share; used by vocab_forms.c and
+ * vocab_json.c alone. All add to begin, bytes, left_bytes and tokens of a vocabulary that is being
+ * read, by rank.
  */
 #ifndef TOKENIZE_VOCAB_FORMS_H
 #define TOKENIZE_VOCAB_FORMS_H

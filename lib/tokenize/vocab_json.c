@@ -1,10 +1,10 @@
-/* vocab_json.c - tokenizer.json, of Hugging Face's tokenizers: the file of which the model gives the
- * merges and their ids, and the other fields what is done to text before and after.
+/* vocab_json.c - tokenizer.json, of Hugging Face's tokenizers: the file of which the model gives
+ * the merges and their ids, and the other fields what is done to text before and after.
  *
- * Taken is what gives the ids that bpe_encode gives but for their numbers: byte-level BPE with GPT-2's
- * pattern, special tokens at any id. What would give others is refused by the name of its field. Special
- * tokens come from no text. The one that starts documents is the first in `starts` that is there, or the
- * only one; without any it is the id after the last.
+ * Taken is what gives the ids that bpe_encode gives but for their numbers: byte-level BPE with
+ * GPT-2's pattern, special tokens at any id. What would give others is refused by the name of its
+ * field. Special tokens come from no text. The one that starts documents is the first in `starts`
+ * that is there, or the only one; without any it is the id after the last.
  */
 #include "tokenize/vocab_forms.h"
 
@@ -101,7 +101,7 @@ static int read_value(struct reader *r, const struct rule *rule, const char *nam
                                                              : fault(r, name, rule->allowed, found);
 }
 
-/* An object of which each field has a rule; `where` is its name. */
+/* Reads an object of which each field has a rule; `where` is its name. */
 static int read_object(struct reader *r, const char *where, const struct rule *rules, int n)
 {
     unsigned seen = 0;
@@ -142,7 +142,7 @@ static int read_object(struct reader *r, const char *where, const struct rule *r
 
 /* --- what is done before and after --- */
 
-/* The type of the object at j, as JSON in quotes; false: it is no object, or has none. */
+/* True if an object of this type is next. */
 static bool has_type(const struct reader *r, const char *type)
 {
     struct json j = r->j;
@@ -178,7 +178,7 @@ static const struct rule no_ids[] = {
     { "use_regex", NULL, NULL, false },
 };
 
-/* {"Regex": GPT-2's} */
+/* Reads {"Regex": GPT-2's}. */
 static int read_pattern(struct reader *r, const char *name)
 {
     static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
@@ -198,7 +198,7 @@ static const struct rule split[] = {
     { "invert", "false", NULL, true },
 };
 
-/* ByteLevel, or Split and ByteLevel. */
+/* Reads an array of ByteLevel, or of Split and ByteLevel. */
 static int read_steps(struct reader *r, const char *name)
 {
     bool cut = false;
@@ -295,7 +295,7 @@ static int read_added(struct reader *r, const char *name)
 
 /* --- the model --- */
 
-/* One merge: "left right" or ["left", "right"]. */
+/* Reads one merge: "left right" or ["left", "right"]. */
 static int read_merge(struct reader *r)
 {
     struct json_string s[2];
@@ -342,7 +342,7 @@ static int read_merges(struct reader *r, const char *name)
     return rc || !r->j.bad ? rc : model_fault(r);
 }
 
-/* Read when merges are known. */
+/* Passes over the ids, which are read when merges are known. */
 static int read_ids_later(struct reader *r, const char *name)
 {
     (void)name;
@@ -403,7 +403,7 @@ static int compare_ranks(const void *a, const void *b, void *ctx)
     return compare_bytes(v, *(const uint16_t *)a, s, n);
 }
 
-/* The rank of the token with these bytes, or TOKEN_NONE. */
+/* Returns the rank of the token with these bytes, or TOKEN_NONE. */
 static uint32_t find_rank(const struct reader *r, const uint8_t *s, size_t n)
 {
     int low = 0, high = r->v->tokens;
@@ -539,7 +539,7 @@ static int choose_start(struct reader *r)
     return 0;
 }
 
-/* Ids that are ranks need no tables. */
+/* Frees the tables of ids where ids are ranks. */
 static void drop_plain_ids(struct vocab *v)
 {
     for (int i = 0; i < v->tokens; i++)
