@@ -253,9 +253,10 @@ static enum json_kind line_kind(const char *s, size_t n, bool cut, const char *f
 
     if (text && json_skip(&l.j) && json_line_end(&l))
         return JSON_FIELD;
-    if (l.wrong)
-        return l.wrong == LINE_WITHOUT ? JSON_OTHER
-                                       : JSON_FIELD; /* its fault is found in reading */
+    if (l.wrong == LINE_WITHOUT)
+        return JSON_OTHER;
+    if (l.wrong == LINE_TWICE || (l.wrong && json_skip(&l.j)))
+        return JSON_FIELD; /* its fault is said in reading */
     if (cut && l.j.end - l.j.at < 12) /* an escape or a word may be cut */
         return text ? JSON_CUT_TEXT : JSON_CUT;
     return JSON_NONE;

@@ -218,9 +218,10 @@ static void text_controls(void)
 }
 static void text_brace(void)
 {
-    static const char *const first[] = { "{{Infobox\n|a=b}}\n", "{\\bf TeX} ",
-                                         "{ int x; }\n",        "{}\n{ x\n",
-                                         "{\"a\" is no JSON\n", "{'a': 1}\n" };
+    static const char *const first[] = {
+        "{{Infobox\n|a=b}}\n",     "{\\bf TeX} ", "{ int x; }\n", "{}\n{ x\n",
+        "{\"text\": is no JSON\n", "{'a': 1}\n"
+    };
     puts_to(&file, first[below(6)]);
     text();
 }
