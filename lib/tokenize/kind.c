@@ -341,6 +341,8 @@ static int look_at_lines(const struct look *l, const char *s, const char *field,
         return refuse_fields(l, second, field);
     if (one == JSON_FIELD && two == JSON_NONE)
         return refuse(l, "a JSON line, and behind it one that is none", either);
+    if (one == JSON_NONE && two == JSON_FIELD && second < l->s + l->n)
+        return refuse(l, "a line that is no JSON, and behind it a JSON line", either);
     return 0;
 }
 

@@ -385,6 +385,11 @@ static void half_lines(void)
     json_line(&file, "text", 9, "\n");
     puts_to(&file, "and prose\n");
 }
+static void lines_of_nan(void)
+{
+    puts_to(&file, "{\"text\": NaN}\n");
+    lines();
+}
 static void table(void)
 {
     puts_to(&file, "id,text\n1,a\n");
@@ -449,6 +454,8 @@ static const struct kind_of_file {
     { "a JSON object", "a.json a", object, "'jq -c . " },
     { "JSON lines without the field", "a.json a", other_field, "--field NAME" },
     { "a JSON line and text", "a.json a", half_lines, "--format jsonl or --format text" },
+    { "JSON lines behind one that is none", "a.json a", lines_of_nan,
+      "--format jsonl or --format text" },
     { "a table", "a.csv a.tsv a.CSV.gz", table, "csv.DictReader" },
     { "a shard", "a.bin a.txt", shard, "gpt-train -d trains on it" },
 };
