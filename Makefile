@@ -279,7 +279,8 @@ ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt 
               recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors checkpoint_damage shard \
               loader_bad))
 # Those of `make check`: what a command or a file of lib does, where that takes seconds.
-LONG      = %_fuzz_test examples.bats lint.bats gpt-tokshard_tiktoken.bats gpt-train_valgrind.bats
+LONG      = %_fuzz_test examples.bats lint.bats gpt-tokshard_tiktoken.bats \
+            gpt-tokshard_tokenizer_json.bats gpt-train_valgrind.bats
 EVERY     = $(wildcard tests/cmd/*.bats) $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
             $(wildcard tests/*.bats tests/ops/*.bats tests/golden/*.bats)
 QUICK     = $(filter-out $(addprefix %/,$(LONG)),$(EVERY))

@@ -617,8 +617,11 @@ static int fill_prefixes(const struct vocab *v, const struct recipe *r, struct o
 {
     if (!(p->prefix = malloc((size_t)r->model.vocab * sizeof *p->prefix)))
         return err_memory();
-    for (int i = 0; i < r->model.vocab; i++)
-        p->prefix[i] = i < v->tokens && v->shorter[i] != TOKEN_NONE ? v->shorter[i] : -1;
+    for (int i = 0; i < r->model.vocab; i++) {
+        uint32_t rank = i < v->size ? vocab_rank(v, (uint16_t)i) : TOKEN_NONE;
+        bool some = rank != TOKEN_NONE && v->shorter[rank] != TOKEN_NONE;
+        p->prefix[i] = some ? (int32_t)vocab_id(v, v->shorter[rank]) : -1;
+    }
     return 0;
 }
 

@@ -23,7 +23,7 @@ teardown() { [ -z "${pid-}" ] || kill -KILL "$pid" 2> /dev/null || true; }
 ends() { # STATUS
     status=0
     wait "$pid" || status=$?
-    sed -i '/: stages\.[0-9]: /d' err   # remarks on the recipe
+    sed -i '/: stages\.[0-9, ]*: /d' err   # remarks on the recipe
     echo "status $status: $(cat err)"
     [ "$status" -eq "$1" ]
     [ -z "$(ls -A run | grep tmp)" ]
