@@ -44,6 +44,12 @@ static void set_panel(struct chart *p, double x0, double x1, double y0, double y
 /* Beyond, a difference of two may be no number any longer. */
 static bool drawn(double x) { return fabs(x) < 1e30; }
 
+static void put_dot(const struct chart *p, double x, double y, int which)
+{
+    fprintf(p->f, "<circle cx='%.1f' cy='%.1f' r='4' fill='%s' fill-opacity='0.7'/>\n",
+            chart_x(p, x), chart_y(p, y), chart_colour(which));
+}
+
 static void mark_target(const struct chart *p, double target)
 {
     double y = p->log_y ? log10(target) : target;
@@ -62,6 +68,7 @@ struct losses {
     const struct means *m; /* a group each */
     enum means_axis axis;
     double from; /* the first step that is drawn */
+    int least; /* points that a curve must have */
     bool train; /* training losses, too */
     double target;
 };
@@ -73,11 +80,12 @@ static bool is_point(const struct losses *l, const struct mean_point *p)
 
 struct range {
     double x0, x1, y0, y1;
-    int n;
+    int n, longest; /* points: all, and of the curve that has the most */
 };
 
 static void take_range(const struct losses *l, const struct mean_point *p, int n, struct range *r)
 {
+    int had = r->n;
     for (int i = 0; i < n; i++) {
         if (!is_point(l, &p[i]))
             continue;
@@ -88,18 +96,20 @@ static void take_range(const struct losses *l, const struct mean_point *p, int n
         r->y1 = fmax(r->y1, p[i].mean + sd);
         r->n++;
     }
+    if (r->n - had > r->longest)
+        r->longest = r->n - had;
 }
 
 /* Losses of a decade or so are told apart best on a logarithmic axis. */
 static bool loss_panel(const struct losses *l, struct chart *p)
 {
-    struct range r = { INFINITY, -INFINITY, INFINITY, -INFINITY, 0 };
+    struct range r = { INFINITY, -INFINITY, INFINITY, -INFINITY, 0, 0 };
     for (int i = 0; i < l->g->n; i++) {
         take_range(l, l->m[i].val, l->m[i].vals, &r);
         if (l->train)
             take_range(l, l->m[i].train, l->m[i].trains, &r);
     }
-    if (r.n < 2 || !(r.x1 > r.x0))
+    if (r.longest < l->least || !(r.x1 > r.x0))
         return false;
     if (!isnan(l->target) && l->axis == MEANS_STEPS) {
         r.y0 = fmin(r.y0, l->target);
@@ -136,17 +146,24 @@ static void put_band(const struct losses *l, const struct chart *p, const struct
     fputs(first ? "" : "Z'/>\n", p->f);
 }
 
+/* A curve of one point is a dot. */
 static void put_curve(const struct losses *l, const struct chart *p, const struct mean_point *v,
                       int n, int which, bool thick)
 {
     char name[300];
+    int points = 0, last = 0;
     put_band(l, p, v, n, which);
     chart_curve(p, which, thick ? 2 : 0.7);
     for (int i = 0; i < n; i++)
-        if (is_point(l, &v[i]))
+        if (is_point(l, &v[i])) {
             chart_to(p, v[i].at[l->axis], y_of(p, v[i].mean));
+            last = i;
+            points++;
+        }
     snprintf(name, sizeof name, "%.250s%s", l->g->group[which].name, thick ? "" : ", training");
     chart_curve_end(p, name);
+    if (points == 1)
+        put_dot(p, v[last].at[l->axis], y_of(p, v[last].mean), which);
 }
 
 static void put_losses(const struct losses *l, const struct chart *p)
@@ -263,17 +280,19 @@ static void put_times(const struct gather *g, const struct chart *p)
 static bool scatter_panel(const struct gather *g, double target, struct chart *p)
 {
     double x0 = INFINITY, x1 = -INFINITY, y0 = target, y1 = target; /* fmin passes NaN over */
+    int runs = 0;
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run *e = &g->group[i].run[k];
             if (!drawn(e->loss) || !drawn(e->time_ms / 1e3))
                 continue;
+            runs++;
             x0 = fmin(x0, e->time_ms / 1e3);
             x1 = fmax(x1, e->time_ms / 1e3);
             y0 = fmin(y0, e->loss);
             y1 = fmax(y1, e->loss);
         }
-    if (x0 > x1)
+    if (runs < 2)
         return false;
     widen(&x0, &x1, 0.06);
     widen(&y0, &y1, 0.08);
@@ -289,8 +308,7 @@ static void put_scatter(const struct gather *g, const struct chart *p, double ta
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run *e = &g->group[i].run[k];
             if (drawn(e->loss) && drawn(e->time_ms / 1e3))
-                fprintf(p->f, "<circle cx='%.1f' cy='%.1f' r='4' fill='%s' fill-opacity='0.7'/>\n",
-                        chart_x(p, e->time_ms / 1e3), chart_y(p, e->loss), chart_colour(i));
+                put_dot(p, e->time_ms / 1e3, e->loss, i);
         }
     chart_axes_end(p);
 }
@@ -343,15 +361,19 @@ static int draw(FILE *f, const struct gather *g, const struct means *m, double t
                                      .y_title = i == TIMES ? "ms" : "loss" };
         if (i > END)
             continue;
-        l[i] =
-            (struct losses){ g,       m,     i < END ? i : MEANS_STEPS, i < END ? 0 : last_third(g),
-                             i < END, target };
+        l[i] = (struct losses){ .g = g, .m = m, .target = target };
+        l[i].axis = i < END ? i : MEANS_STEPS;
+        l[i].from = i < END ? 0 : last_third(g);
+        l[i].least = i < END ? 1 : 3;
+        l[i].train = i < END;
         p.has[i] = loss_panel(&l[i], &p.chart[i]);
     }
     p.has[TIMES] = time_panel(g, &p.chart[TIMES]);
     p.has[DOTS] = scatter_panel(g, target, &p.chart[DOTS]);
     for (int i = 0; i < PANELS; i++)
         place(&p, i, entries(g));
+    if (!p.height)
+        p.height = TOP; /* nothing is drawn: an empty picture */
     chart_begin(f, WIDTH, p.height);
     bool legend = false;
     for (int i = 0; i < PANELS; i++) {

@@ -3,9 +3,10 @@
  *     if ((rc = plot_svg(f, &gather, 3.28))) ...           // NAN: no target
  *
  * Losses are means of a group (means.h), of validation and of training, from the first step on, and once
- * more the validations of the last third of the steps. A band is a deviation to either side. Step times
- * are means over runs and over stretches of steps, and need groups with profiles. Panels without data
- * are left out; the legend stands in the first. One thread.
+ * more the validations of the last third of the steps, where these are three or more. A band is a
+ * deviation to either side. Step times are means over runs and over stretches of steps, and need groups
+ * with profiles. Dots are of two runs or more. Panels without data are left out; the legend stands in the
+ * first. One thread.
  */
 #ifndef RUNS_PLOT_H
 #define RUNS_PLOT_H
