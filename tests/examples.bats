@@ -166,8 +166,8 @@ less() {
     [ "${lines[0]}" = group,run,trial,step,train/loss,train/next_loss,val/loss,train/grad_norm,lr,tokens,seconds,epoch ]
     needs jq
     mkdir "$BATS_TEST_TMPDIR/bin"
-    cat >"$BATS_TEST_TMPDIR/bin/curl" <<'END'
-#!/bin/sh
+    echo '#!/bin/sh' >"$BATS_TEST_TMPDIR/bin/curl"
+    cat >>"$BATS_TEST_TMPDIR/bin/curl" <<'END'
 while [ $# -gt 1 ]; do [ "$1" != -d ] || body=$2; shift; done
 printf '%s %s\n' "$1" "$body" >>"$SENT"
 case $1 in */runs/create) echo '{"run": {"info": {"run_id": "r1"}}}' ;; *) echo '{}' ;; esac
