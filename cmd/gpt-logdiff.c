@@ -256,6 +256,8 @@ static int follow_run(struct gather *g, const struct criteria *k, const struct g
         rc = err_set(GPT_INPUT, "%s: held no run", name);
     if (!rc)
         rc = gather_finish(g, how);
+    if (l.run) /* a note at its end may have wiped it */
+        screen_draw(&l.screen, l.run);
     screen_end(&l.screen);
     rows_close(&l.rows);
     free(l.recipe);
