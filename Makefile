@@ -179,6 +179,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
 $(BUILD)/obj-cuda/%.o: %.c $(BUILD)/flags $(BUILD)/cuda-flags | $(BUILD)/deps-present
 	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DHAVE_CUDA -I$(CUDA_HOME)/include)
 $(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/*)
+$(BUILD)/obj/lib/runs/page.o: lib/runs/page.html
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(TEST_INC) -DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present

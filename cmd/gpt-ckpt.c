@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/chart.h"
 #include "base/file.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -291,7 +292,7 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     struct spectrum *sp = calloc((size_t)v->n + 1, sizeof *sp);
     int rc = sp ? 0 : err_memory();
     if (!rc && o.plot) /* before the computation: the file may exist */
-        rc = output_open(&plot, o.plot, o.force);
+        rc = chart_open(&plot, o.plot, o.force);
     if (!rc && o.since && !(rc = inspect_open(&since, o.since))) {
         rc = views_make(&since_v, since.tensors, &since.map, NULL, VIEWS_PADDING);
         j.since = since.tensors;

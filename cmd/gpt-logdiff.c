@@ -7,20 +7,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+#include "base/chart.h"
 #include "base/file.h"
 #include "base/opt.h"
+#include "base/progress.h"
 #include "base/text.h"
-#include "base/zio.h"
+#include "base/version.h"
 #include "runs/follow.h"
 #include "runs/gather.h"
+#include "runs/page.h"
 #include "runs/plot.h"
+#include "runs/rows.h"
+#include "runs/screen.h"
 #include "runs/tables.h"
+#include "runs/livelog.h"
 #include "runs/why.h"
 
 static struct {
     double target, alpha;
-    const char *rule, *tail, *format, *plot;
+    const char *rule, *tail, *format, *plot, *html;
+    char *arguments;
     int64_t at_step, threads, lines, context; /* the last two -1: not given */
     bool systems_only, mixed, curves, steps, why, follow, wide, force, quiet;
 } o = { .alpha = 0.01, .tail = "two", .format = "text", .lines = -1, .context = -1 };
@@ -52,13 +60,19 @@ static const struct opt table[] = {
     OPT_NUMBER("context", "N", &o.context, 0, 1000, "lines around a difference (1)"),
     OPT_NUMBER("lines", "N", &o.lines, 0, 1e9, "lines of a difference at most (200); 0: all"),
     OPT_HEADING("Output"),
-    OPT_WORD("format", &o.format, "text|tsv|json|md",
-             "text (default), tsv, json or md, for a pull request"),
+    OPT_WORD(
+        "format", &o.format, "text|tsv|json|md|csv|jsonl",
+        "text (default), tsv, json or md, for a pull request; csv or jsonl: a row a step, by the "
+        "names that trackers take"),
     OPT_SWITCH(0, "wide", &o.wide, "text as wide as it is, not broken for the terminal"),
-    OPT_TEXT(0, "plot", "FILE", &o.plot, "loss curves, step times and loss against time as SVG"),
-    OPT_SWITCH('f', "force", &o.force, "replace the file of --plot"),
+    OPT_TEXT(0, "plot", "FILE", &o.plot,
+             "losses over steps, tokens and time, step times, loss against time: an SVG"),
+    OPT_TEXT(0, "html", "FILE", &o.html,
+             "a page with curves, tables, differences, system and code; needs no network"),
+    OPT_SWITCH('f', "force", &o.force, "replace the file of --plot or --html"),
     OPT_HEADING("Other"),
-    OPT_SWITCH(0, "follow", &o.follow, "read '-' as it grows and say how that run stands"),
+    OPT_SWITCH(0, "follow", &o.follow,
+               "read '-' or the last PATH as it grows and show how that run stands"),
     OPT_NUMBER("threads", "N", &o.threads, 1, 64, "logs read at a time (one a processor)"),
     OPT_SWITCH('q', "quiet", &o.quiet, "do not name what could not be read"),
     OPT_END
@@ -89,64 +103,164 @@ static void say_notes(const struct gather *g, int from)
         text_line(stderr, "gpt-logdiff: %ld more like these", g->more_notes);
 }
 
+/* --- rows --- */
+
+/* True if rows are written in place of a report; to which format. */
+static bool rows_asked(enum rows_format *format)
+{
+    bool csv = !strcmp(o.format ? o.format : "", "csv");
+    *format = csv ? ROWS_CSV : ROWS_JSONL;
+    return csv || !strcmp(o.format ? o.format : "", "jsonl");
+}
+
+static int write_rows(const struct gather *g, enum rows_format format)
+{
+    struct row row;
+    int rc = 0;
+    rows_head(stdout, format);
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->group[i].n && !rc; k++) {
+            const struct run *r = &g->group[i].run[k];
+            int recipe = r->fact[FACT_RECIPE];
+            struct rows all;
+            rc = rows_open(&all, r, recipe < 0 ? NULL : g->variants.v[recipe].text);
+            while (!rc && rows_next(&all, INT32_MAX, &row))
+                rows_write(stdout, format, g->group[i].name, r, &row);
+            rows_close(&all);
+        }
+    return rc || !ferror(stdout) ? rc : err_sys("cannot write the rows");
+}
+
 /* --- a run that is still going --- */
 
 struct live {
     struct gather *g;
     struct follow f;
+    struct screen screen;
+    bool wants_rows;
+    enum rows_format format;
+    struct rows rows;
+    const struct run *run; /* the present one; NULL: none yet */
+    int trial; /* that rows and recipe are of */
+    char *recipe; /* NULL: its log has none */
+    bool over; /* its last validation has been read */
     int runs;
 };
+
+/* Writes the rows of the present run that are below a step. */
+static int live_rows(struct live *l, const struct run *r, int32_t before)
+{
+    struct row row;
+    while (l->wants_rows && rows_next(&l->rows, before, &row))
+        rows_write(stdout, l->format, l->g->group[l->f.group].name, r, &row);
+    return l->wants_rows && fflush(stdout) ? err_sys("cannot write the rows") : 0;
+}
 
 static int live_run(void *arg, const struct run *r)
 {
     struct live *l = arg;
     l->runs++;
-    return group_add(&l->g->group[l->f.group], &l->g->variants, r);
+    int rc = live_rows(l, r, INT32_MAX);
+    screen_draw(&l->screen, r);
+    return rc ? rc : group_add(&l->g->group[l->f.group], &l->g->variants, r);
+}
+
+static int live_begin(struct live *l, const struct run *r)
+{
+    const struct fact_text *recipe = &r->facts->of[FACT_RECIPE];
+    free(l->recipe);
+    l->recipe = recipe->text ? strndup(recipe->text, recipe->n) : NULL;
+    l->trial = r->trial;
+    l->run = r;
+    rows_close(&l->rows);
+    return rows_open(&l->rows, r, l->recipe);
 }
 
 static int live_step(void *arg, const struct run *r, const struct stepline *s)
 {
     struct live *l = arg;
     char text[2048];
-    FILE *to = report_format_of(o.format, false) == REPORT_TEXT ? stdout : stderr;
-    if (follow_step(&l->f, r, s, text, sizeof text)) {
+    bool said = follow_step(&l->f, r, s, text, sizeof text);
+    FILE *to = !l->wants_rows && report_format_of(o.format, false) == REPORT_TEXT ? stdout : stderr;
+    int rc = r->trial != l->trial ? live_begin(l, r) : 0;
+    if (!rc)
+        rc = live_rows(l, r, s->step);
+    l->over = s->val.given && r->total && s->step == r->total;
+    if (said && (l->f.remarked || (!l->screen.on && !l->wants_rows))) {
+        screen_wipe(&l->screen);
         text_line(to, "%s", text);
         if (fflush(to))
             return err_sys("cannot write");
     }
-    return 0;
+    return rc ? rc : screen_run(&l->screen, r, l->recipe);
 }
 
 static void live_note(void *arg, const char *path, long line, const char *text)
 {
     struct live *l = arg;
     gather_note(l->g, path, line, text);
+    screen_wipe(&l->screen);
     say_note(path, line, text);
 }
 
-static int follow_stdin(struct gather *g, const struct criteria *k,
-                        const struct gather_options *how)
+/* True if nothing more comes of a log that has stood still for so long. */
+static bool live_over(const struct live *l, double still_s)
 {
-    struct live l = { .g = g };
+    enum { CLOSING_S = 2 }; /* for the lines behind the last validation */
+    return l->over && (!isnan(l->run->cost.whole) || still_s >= CLOSING_S);
+}
+
+static int read_live(struct live *l, struct logread *r, const char *path)
+{
+    const struct timespec nap = { .tv_nsec = 200 * 1000 * 1000 };
+    struct livelog t;
+    char buf[65536];
+    size_t n;
+    double since = now_seconds();
+    int rc = livelog_open(&t, path);
+    while (!rc && !(rc = livelog_some(&t, buf, sizeof buf, &n)) && !t.ended) {
+        if (n) {
+            rc = logread_feed(r, buf, n);
+            since = now_seconds();
+            continue;
+        }
+        if (live_over(l, now_seconds() - since))
+            break;
+        if (l->run && l->screen.last < since)
+            screen_draw(&l->screen, l->run);
+        nanosleep(&nap, NULL);
+    }
+    livelog_close(&t);
+    return rc;
+}
+
+static int follow_run(struct gather *g, const struct criteria *k, const struct gather_options *how)
+{
+    struct live l = { .g = g, .rows.pace.steps = -1 };
     struct logsink sink = { .run = live_run, .step = live_step, .note = live_note, .arg = &l };
     struct logread *r = NULL;
-    struct zreader *z = NULL;
-    char buf[65536];
-    int rc = follow_begin(&l.f, g, g->stdin_group, k);
+    const char *path = g->live_path, *name = strcmp(path, "-") ? path : "stdin";
+    l.wants_rows = rows_asked(&l.format);
+    int rc = follow_begin(&l.f, g, g->live, k);
+    screen_init(&l.screen, stdout, g->group[g->live].name, g->live ? &g->group[0] : NULL);
+    l.screen.on &= !l.wants_rows && report_format_of(o.format, false) == REPORT_TEXT;
+    if (l.wants_rows)
+        rows_head(stdout, l.format);
     if (!rc)
-        rc = logread_new(&r, "stdin", o.why, &sink);
+        rc = logread_new(&r, name, how->keep_texts, &sink);
     if (!rc)
-        rc = zreader_open(&z, "-");
-    for (size_t n = 1; !rc && n;)
-        if (!(rc = zreader_some(z, buf, sizeof buf, &n)))
-            rc = logread_feed(r, buf, n);
-    zreader_close(z);
+        rc = read_live(&l, r, path);
     if (!rc)
         rc = logread_end(r);
     if (!rc && !l.runs)
-        rc = err_set(GPT_INPUT, "stdin: held no run");
+        rc = err_set(GPT_INPUT, "%s: held no run", name);
     if (!rc)
         rc = gather_finish(g, how);
+    if (l.run) /* a note at its end may have wiped it */
+        screen_draw(&l.screen, l.run);
+    screen_end(&l.screen);
+    rows_close(&l.rows);
+    free(l.recipe);
     logread_free(r);
     follow_end(&l.f);
     return rc;
@@ -157,7 +271,7 @@ static int follow_stdin(struct gather *g, const struct criteria *k,
 static int write_plot(const struct gather *g, double target)
 {
     struct output out;
-    int rc = output_open(&out, o.plot, o.force);
+    int rc = chart_open(&out, o.plot, o.force);
     if (rc)
         return rc;
     if ((rc = plot_svg(out.f, g, target))) {
@@ -191,8 +305,13 @@ static int choose_criteria(struct criteria *k, const struct gather *g)
     return 0;
 }
 
+/* What is shown besides the table and the verdict. */
+struct besides {
+    bool curves, steps, why;
+};
+
 static int write_tables(struct report *r, const struct gather *g, const struct judgement *v,
-                        const struct criteria *k)
+                        const struct criteria *k, const struct besides *b)
 {
     bool text = r->format == REPORT_TEXT || r->format == REPORT_MARKDOWN, none = isnan(k->target);
     bool one = tables_one_run(g);
@@ -206,16 +325,42 @@ static int write_tables(struct report *r, const struct gather *g, const struct j
         rc = tables_worth(r, g, k->target);
     if (!rc && one)
         rc = tables_run(r, g);
-    else if (none || (o.curves && g->n == 1))
+    else if (none || (b->curves && g->n == 1))
         tables_side_by_side(r, g);
-    if (o.curves && g->n > 1)
+    if (b->curves && g->n > 1)
         tables_curves(r, g, o.alpha);
-    if (o.steps && !rc)
+    if (b->steps && !rc)
         rc = tables_steps(r, g);
-    if (o.why && !rc)
+    if (b->why && !rc)
         rc = why_report(r, g, o.context < 0 ? CONTEXT : (int)o.context,
                         o.lines < 0 ? LINES : o.lines);
     tables_notes(r, g);
+    return rc;
+}
+
+/* The page's report is JSON, with all there is. */
+static int write_page(const struct gather *g, const struct judgement *v, const struct criteria *k)
+{
+    struct output out = { 0 };
+    struct report r;
+    char *text = NULL, made[4096];
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return err_memory();
+    report_begin(&r, f, REPORT_JSON);
+    int rc = write_tables(&r, g, v, k, &(struct besides){ true, true, true }), end = report_end(&r);
+    if (fclose(f) && !end)
+        end = err_memory();
+    if (!rc && !(rc = end))
+        rc = output_open(&out, o.html, o.force);
+    version_tool("gpt-logdiff", made, sizeof made);
+    size_t used = strlen(made);
+    snprintf(made + used, sizeof made - used, "; arguments: %s", o.arguments ? o.arguments : "");
+    if (!rc && !(rc = page_write(out.f, g, k->target, text, made)))
+        rc = output_commit(&out);
+    output_abort(&out);
+    free(text);
     return rc;
 }
 
@@ -224,6 +369,7 @@ static int write_report(const struct gather *g, const struct criteria *k)
     struct judgement *v = calloc((size_t)g->n, sizeof *v);
     struct report r;
     bool shown = g->n == 1 && isnan(k->target);
+    enum rows_format rows;
     int rc = v ? 0 : err_memory();
     for (int i = 0; i < g->n && !rc; i++) {
         rc = judge_group(&v[i], g, i, k);
@@ -231,14 +377,28 @@ static int write_report(const struct gather *g, const struct criteria *k)
     }
     if (!rc && o.plot)
         rc = write_plot(g, k->target);
-    if (!rc) {
+    if (!rc && o.html)
+        rc = write_page(g, v, k);
+    if (!rc && rows_asked(&rows)) {
+        shown = true;
+        rc = o.follow ? 0 : write_rows(g, rows);
+    } else if (!rc) {
         report_begin(&r, stdout, report_format_of(o.format, o.wide));
-        rc = write_tables(&r, g, v, k);
+        rc = write_tables(&r, g, v, k, &(struct besides){ o.curves, o.steps, o.why });
         int end = report_end(&r);
         rc = rc ? rc : end;
     }
     free(v);
     return rc ? rc : shown ? GPT_OK : GPT_NO;
+}
+
+/* The operand that --follow follows: '-' where it is given, else the last. */
+static const char *live_operand(char *const *operand, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(operand[i], "-") || text_ends(operand[i], "=-"))
+            return operand[i];
+    return operand[n - 1];
 }
 
 static int run(int argc, char **argv)
@@ -255,26 +415,35 @@ static int run(int argc, char **argv)
         return err_set(GPT_USAGE, "--systems-only waives what --rule loss asks for: choose one");
     if (o.at_step && o.follow)
         return err_set(GPT_USAGE, "--at-step beside --follow: choose one");
-    if (o.plot && !strcmp(o.plot, "-"))
-        return err_set(GPT_USAGE, "--plot: standard output takes the report, so expected a file");
+    for (int i = 0; i < 2; i++)
+        if (!strcmp((i ? o.html : o.plot) ? (i ? o.html : o.plot) : "", "-"))
+            return err_set(GPT_USAGE, "%s: standard output takes the report, so expected a file",
+                           i ? "--html" : "--plot");
     struct gather_options how = { .threads = (int)o.threads,
-                                  .keep_texts = o.why,
+                                  .keep_texts = o.why || o.html,
                                   .flags = GROUP_PROFILE,
                                   .at_step = (int32_t)o.at_step,
-                                  .leave_stdin = o.follow };
+                                  .leave =
+                                      o.follow ? live_operand(argv + first, argc - first) : NULL };
     output_cleanup_on_signal();
     struct gather g;
     struct criteria k;
     rc = gather_read(&g, argv + first, argc - first, &how);
-    if (!rc && o.follow && (g.stdin_group < 0 || (g.stdin_group == 0 && g.n > 1)))
-        rc = err_set(GPT_USAGE, "--follow needs '-', alone or behind a baseline");
+    if (!rc && o.follow && g.live == 0 && g.n > 1)
+        rc = err_set(GPT_USAGE, "--follow needs '-', or a run, alone or behind a baseline");
     say_notes(&g, 0);
     if (!rc && o.follow && !(rc = choose_criteria(&k, &g)))
-        rc = follow_stdin(&g, &k, &how);
+        rc = follow_run(&g, &k, &how);
     if (!rc && !(rc = choose_criteria(&k, &g)))
         rc = write_report(&g, &k);
     gather_release(&g);
     return rc;
 }
 
-int main(int argc, char **argv) { return opt_exit(&command, run(argc, argv)); }
+int main(int argc, char **argv)
+{
+    o.arguments = opt_arguments(argc, argv);
+    int rc = run(argc, argv);
+    free(o.arguments);
+    return opt_exit(&command, rc);
+}

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/chart.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "base/verb.h"
@@ -362,7 +363,7 @@ static int verb_eval(char **argv, int n)
                        .bf16 = o.bf16,
                        .gram = o.gram };
     int rc = check_eval(&g, &j, argv, n);
-    if (rc || (o.plot && (rc = output_open(&plot, o.plot, o.force))))
+    if (rc || (o.plot && (rc = chart_open(&plot, o.plot, o.force))))
         return rc;
     if (g.shape.n)
         shape_parse(g.shape.v[0], &j.rows, &j.cols);

@@ -123,6 +123,69 @@ less() {
     done
 }
 
+# Ended at some moment and started again, the sweep has the losses of one that was not.
+@test "sweep.sh: a grid by seeds, interrupted and resumed, and its table" {
+    grid=(model.vocab=272 model.head_dim=16 model.mlp_width=64 data.val_tokens=2048 data.val_chunk=512 "stages.0=512 3 512 1 1,0.5,0.25>0"
+          "stages.1=512 7 512 1 1,0.5>0" "stages.2=512 11 512 1 1" "stages.3=512 13 512 - 1"
+          'optimizer.muon_lr=0.01|0.03' 'optimizer.adam_lr=0.008|0.016')
+    export STEPS=6 JOBS=2 SHARDS=$OUT/shards
+    OUT=$BATS_TEST_TMPDIR/cut setsid examples/sweep.sh "${grid[@]}" >"$BATS_TEST_TMPDIR/first" 2>&1 3>&- &
+    pid=$!
+    for _ in $(seq 600); do
+        [ ! -e "$BATS_TEST_TMPDIR/cut/sweep-6/cell-2/seed-2/log.txt" ] || break
+        sleep 0.1
+    done
+    kill -TERM -- -$pid
+    wait $pid || true
+    [ "$(grep -l '^step:6/6 val_loss' "$BATS_TEST_TMPDIR"/cut/sweep-6/cell-*/seed-*/log.txt | wc -l)" -lt 8 ]
+    OUT=$BATS_TEST_TMPDIR/cut run --separate-stderr examples/sweep.sh "${grid[@]}"
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    cut=$output
+    OUT=$BATS_TEST_TMPDIR/whole run --separate-stderr examples/sweep.sh "${grid[@]}"
+    [ "$status" -eq 0 ]
+    [ "$output" = "$cut" ]
+    [ "$(grep -c '/seed-' <<<"$stderr")" -eq 8 ]
+    grep -qE '^cell-1 +2 +[0-9.]+ +- +- +- +-  muon_lr=0.01 adam_lr=0.008$' <<<"$output"
+    # Holm: the smallest p times 3, none below its own p, none above 1
+    awk '/^cell-[234]/ { n++; if (n == 1 || $6 < p) { p = $6; h = $7 } if ($7 < $6 || $7 > 1) bad = 1 }
+         END { want = 3 * p > 1 ? 1 : 3 * p; d = h - want; exit bad || n != 3 || !(d * d < 1e-7) }' <<<"$output"
+    [ "$(grep -c '^loss over the rate: adam_lr=' <<<"$output")" -eq 2 ]
+    OUT=$BATS_TEST_TMPDIR/whole run --separate-stderr examples/sweep.sh "${grid[@]}"
+    [ "$output" = "$cut" ]
+    [ -z "$stderr" ]                    # every run has ended
+    OUT=$BATS_TEST_TMPDIR/whole run --separate-stderr examples/sweep.sh 'optimizer.muon_lr=0.01|0.04'
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"/grid: of another sweep"* ]]
+}
+
+# A stand-in for curl keeps what is sent, and answers as the tracker would.
+@test "tracker.sh: each step's numbers, to the tracker that is named; else as rows" {
+    run --separate-stderr examples/tracker.sh "$OUT/run"
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = group,run,trial,step,train/loss,train/next_loss,val/loss,train/grad_norm,lr,tokens,seconds,epoch ]
+    needs jq
+    mkdir "$BATS_TEST_TMPDIR/bin"
+    echo '#!/bin/sh' >"$BATS_TEST_TMPDIR/bin/curl"
+    cat >>"$BATS_TEST_TMPDIR/bin/curl" <<'END'
+while [ $# -gt 1 ]; do [ "$1" != -d ] || body=$2; shift; done
+printf '%s %s\n' "$1" "$body" >>"$SENT"
+case $1 in */runs/create) echo '{"run": {"info": {"run_id": "r1"}}}' ;; *) echo '{}' ;; esac
+END
+    chmod +x "$BATS_TEST_TMPDIR/bin/curl"
+    export SENT=$BATS_TEST_TMPDIR/sent MLFLOW_TRACKING_URI=http://host:5000
+    PATH=$BATS_TEST_TMPDIR/bin:$PATH run --separate-stderr examples/tracker.sh "$OUT/run"
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "$output" = "http://host:5000/#/experiments/0/runs/r1" ]
+    [ "$(head -n 1 "$SENT" | cut -d ' ' -f 1)" = http://host:5000/api/2.0/mlflow/runs/create ]
+    [[ "$(tail -n 1 "$SENT")" = *"/runs/update "*'"FINISHED"'* ]]
+    grep /runs/log-batch "$SENT" | cut -d ' ' -f 2- >"$BATS_TEST_TMPDIR/batches"
+    jq -e '.run_id == "r1" and (.metrics | length > 2)' "$BATS_TEST_TMPDIR/batches" >"$BATS_TEST_TMPDIR/true"
+    jq -r '.metrics[] | select(.key == "val/loss") | "\(.step) \(.value)"' "$BATS_TEST_TMPDIR/batches" >"$BATS_TEST_TMPDIR/vals"
+    sed -nE 's/^step:([0-9]+)\/.* val_loss:([0-9.]*[1-9.])0* .*/\1 \2/p' "$OUT/run/log.txt" | diff - "$BATS_TEST_TMPDIR/vals"
+}
+
 # Sentences in random order cost about 0.3 nats a byte, whoever knows the facts.
 @test "small-world.sh: a model that knows its text, by the end of a curve" {
     run --separate-stderr examples/small-world.sh

@@ -3,6 +3,19 @@
 #include <math.h>
 #include "base/text.h"
 
+int chart_open(struct output *out, const char *path, bool force)
+{
+    static const char *const others[] = { ".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf" };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (text_ends(path, others[i]))
+            return err_set(
+                GPT_USAGE,
+                "'%s': pictures are SVG: name it x.svg, and 'rsvg-convert x.svg -o x.png' "
+                "makes another format of it",
+                path);
+    return output_open(out, path, force);
+}
+
 enum { COLOURS = 8, CYCLES = CHART_STYLES / COLOURS };
 
 static const char *const colours[COLOURS] = {
@@ -19,8 +32,8 @@ const char *chart_colour(int which) { return colours[which % COLOURS]; }
 void chart_begin(FILE *f, int width, int height)
 {
     fprintf(f,
-            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
-            "viewBox='0 0 %d %d' font-family='sans-serif' font-size='12'>\n",
+            "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' viewBox='0 0 %d %d' "
+            "style='max-width:100%%;height:auto' font-family='sans-serif' font-size='12'>\n",
             width, height, width, height);
     fputs("<style>.paper{fill:#fff}text{fill:#222}.grid{stroke:#888;stroke-opacity:.25}"
           ".frame{fill:none;stroke:#888}.mark{stroke:#888;stroke-dasharray:5 4}.curve{fill:none}"
@@ -57,11 +70,26 @@ static void line(const struct chart *c, const char *class, double x0, double y0,
 void chart_mark_x(const struct chart *c, double x) { line(c, "mark", x, c->y0, x, c->y1); }
 void chart_mark_y(const struct chart *c, double y) { line(c, "mark", c->x0, y, c->x1, y); }
 
-static void label(const struct chart *c, double x, double y, const char *anchor, bool power,
-                  double v)
+/* Ticks of an axis: where they are is a number of steps, and powers of ten have their exponent as label. */
+struct ticks {
+    double step, first;
+    int n;
+    bool power,
+        log; /* log: on an axis of less than a decade, whose ticks are those of its values */
+};
+
+static double tick_at(const struct ticks *t, int i)
 {
+    double x = (t->first + i) * t->step;
+    return t->log ? log10(x) : x;
+}
+
+static void label(const struct chart *c, double x, double y, const char *anchor,
+                  const struct ticks *t, int i)
+{
+    double v = (t->first + i) * t->step;
     fprintf(c->f, "<text x='%.1f' y='%.1f' text-anchor='%s'>", x, y, anchor);
-    if (power)
+    if (t->power)
         fprintf(c->f, "10<tspan dy='-5' font-size='9'>%.0f</tspan></text>\n", v);
     else
         fprintf(c->f, "%.10g</text>\n", v);
@@ -74,12 +102,18 @@ static double step_of(double range)
     return (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10) * power;
 }
 
-/* The ticks from lo to hi: the first as a number of steps, and how many. */
-static int ticks(double lo, double hi, bool power, double *step, double *first)
+/* Returns the ticks from lo to hi. */
+static struct ticks ticks_of(double lo, double hi, bool log)
 {
-    *step = power ? 1 : step_of(hi - lo);
-    *first = ceil(lo / *step - 1e-9);
-    return (int)fmin(floor(hi / *step + 1e-9) - *first + 1, 40);
+    enum { MOST = 40 };
+    bool narrow = log && hi - lo < 1;
+    struct ticks t = { .power = log && !narrow, .log = narrow };
+    if (narrow)
+        lo = pow(10, lo), hi = pow(10, hi);
+    t.step = t.power ? ceil((hi - lo) / MOST) : step_of(hi - lo);
+    t.first = ceil(lo / t.step - 1e-9);
+    t.n = (int)fmin(floor(hi / t.step + 1e-9) - t.first + 1, MOST);
+    return t;
 }
 
 static void words(const struct chart *c, const char *s)
@@ -90,19 +124,18 @@ static void words(const struct chart *c, const char *s)
 
 void chart_axes(const struct chart *c)
 {
-    int bottom = c->top + c->height, n;
-    double step, first;
-    n = ticks(c->x0, c->x1, c->log_x, &step, &first);
-    for (int i = 0; i < n; i++) {
-        double x = (first + i) * step;
+    int bottom = c->top + c->height;
+    struct ticks t = ticks_of(c->x0, c->x1, c->log_x);
+    for (int i = 0; i < t.n; i++) {
+        double x = tick_at(&t, i);
         line(c, "grid", x, c->y0, x, c->y1);
-        label(c, chart_x(c, x), bottom + 17, "middle", c->log_x, x);
+        label(c, chart_x(c, x), bottom + 17, "middle", &t, i);
     }
-    n = ticks(c->y0, c->y1, c->log_y, &step, &first);
-    for (int i = 0; i < n; i++) {
-        double y = (first + i) * step;
+    t = ticks_of(c->y0, c->y1, c->log_y);
+    for (int i = 0; i < t.n; i++) {
+        double y = tick_at(&t, i);
         line(c, "grid", c->x0, y, c->x1, y);
-        label(c, c->left - 7, chart_y(c, y) + 4, "end", c->log_y, y);
+        label(c, c->left - 7, chart_y(c, y) + 4, "end", &t, i);
     }
     if (c->title) {
         fprintf(c->f, "<text x='%d' y='%d' font-size='14'>", c->left, c->top - 10);

@@ -14,13 +14,14 @@
  *     chart_end(f);
  *
  * left, top, width and height are pixels, all else is in the units of its axis; on a logarithmic
- * one that is powers of ten. The caller checks the stream. Thread-safe.
+ * one that is powers of ten; where it spans less than one its labels are values. The caller checks the stream. Thread-safe.
  */
 #ifndef BASE_CHART_H
 #define BASE_CHART_H
 
 #include <stdbool.h>
 #include <stdio.h>
+#include "base/file.h"
 
 struct chart {
     FILE *f;
@@ -30,6 +31,9 @@ struct chart {
     const char *title, *x_title, *y_title; /* NULL: none */
 };
 
+/* Opens a picture's file; a name of another format (.png) is GPT_USAGE, and says how to make one. */
+int chart_open(struct output *out, const char *path, bool force) MUST_CHECK;
+/* A viewer that is narrower than the picture shows it as wide as it can. */
 void chart_begin(FILE *f, int width, int height);
 void chart_end(FILE *f);
 

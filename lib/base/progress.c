@@ -33,11 +33,15 @@ char *format_duration(char *buf, double seconds)
     return buf;
 }
 
-void progress_init(struct progress *p, enum progress_mode mode)
+bool terminal_able(int fd)
 {
     const char *term = getenv("TERM");
-    bool able = isatty(STDERR_FILENO) && term && term[0] && strcmp(term, "dumb");
-    p->on = mode == PROGRESS_ON || (mode == PROGRESS_AUTO && able);
+    return isatty(fd) && term && term[0] && strcmp(term, "dumb");
+}
+
+void progress_init(struct progress *p, enum progress_mode mode)
+{
+    p->on = mode == PROGRESS_ON || (mode == PROGRESS_AUTO && terminal_able(STDERR_FILENO));
     p->last = -INFINITY;
     p->width = 0;
 }

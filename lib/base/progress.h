@@ -21,6 +21,8 @@ struct progress {
     double last;
     int width;
 };
+/* True if a descriptor is a terminal that can move its cursor: TERM is set, and not "dumb". */
+bool terminal_able(int fd);
 void progress_init(struct progress *p, enum progress_mode mode);
 void progress_line(struct progress *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(struct progress *p);

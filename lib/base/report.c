@@ -66,21 +66,25 @@ static int columns_of(const char *s)
     return n;
 }
 
-/* A line of prose: on a terminal broken between words. */
-static void put_prose(struct report *r, const char *s, size_t n, const char *end)
+/* A line of prose: on a terminal broken between words, its further lines indented. */
+static void put_prose(struct report *r, const char *s, size_t n, const char *end, int indent)
 {
-    while (r->width && columns_of(s) > r->width) {
-        size_t last = 0, k = 0;
-        for (int columns = 0; k < n && columns <= r->width; k++) {
+    int before = 0; /* blanks in front of this line */
+    while (r->width && before + columns_of(s) > r->width) {
+        size_t last = 0, k = strspn(s, " ");
+        for (int columns = before + (int)k; k < n && columns <= r->width; k++) {
             columns += (s[k] & 0xc0) != 0x80;
             if (s[k] == ' ' && columns <= r->width + 1)
                 last = k;
         }
         if (!last)
             break;
+        fprintf(r->f, "%*s", before, "");
         put_line(r, s, last, "\n");
         s += last + 1, n -= last + 1;
+        before = indent;
     }
+    fprintf(r->f, "%*s", before, "");
     put_line(r, s, n, end);
 }
 
@@ -243,7 +247,7 @@ void report_line(struct report *r, const char *part, const char *fmt, ...)
     } else {
         if (r->format == REPORT_TSV)
             fprintf(r->f, "%s\t", part);
-        put_prose(r, text, (size_t)n, r->format == REPORT_MARKDOWN ? "  \n" : "\n");
+        put_prose(r, text, (size_t)n, r->format == REPORT_MARKDOWN ? "  \n" : "\n", 0);
     }
     free(text);
 }
@@ -252,7 +256,7 @@ static void put_title(struct report *r, const char *title)
 {
     if (!title || !aligned(r))
         return;
-    put_prose(r, title, strlen(title), r->format == REPORT_MARKDOWN ? "\n\n" : "\n");
+    put_prose(r, title, strlen(title), r->format == REPORT_MARKDOWN ? "\n\n" : "\n", 0);
 }
 
 void report_block(struct report *r, const char *part, const char *title)
@@ -282,6 +286,14 @@ void report_block_line(struct report *r, const char *text, size_t n)
     if (r->format == REPORT_TSV)
         fprintf(r->f, "%s\t", r->part);
     put_line(r, text, n, "\n");
+}
+
+void report_block_list(struct report *r, const char *text, int indent)
+{
+    if (r->width)
+        put_prose(r, text, strlen(text), "\n", indent);
+    else
+        report_block_line(r, text, strlen(text));
 }
 
 void report_block_end(struct report *r)

@@ -70,6 +70,9 @@ void report_line(struct report *r, const char *part, const char *fmt, ...) PRINT
 /* Lines as they stand, a diff or a listing, under a title; fenced in Markdown. */
 void report_block(struct report *r, const char *part, const char *title);
 void report_block_line(struct report *r, const char *text, size_t n);
+/* A line of values, NUL-terminated, which a terminal may break between them; its further lines are
+ * indented by so many blanks. */
+void report_block_list(struct report *r, const char *text, int indent);
 void report_block_end(struct report *r);
 int report_end(struct report *r) MUST_CHECK;
 

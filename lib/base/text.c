@@ -26,6 +26,16 @@ size_t text_utf8(const char *s, size_t n)
     return (size_t)utf8_decode((const unsigned char *)s, n, &c);
 }
 
+size_t text_cut(const char *s, int characters)
+{
+    size_t n = 0;
+    for (; characters > 0 && s[n]; characters--) {
+        size_t k = text_utf8(s + n, strlen(s + n));
+        n += k ? k : 1;
+    }
+    return n;
+}
+
 void text_json_part(FILE *f, const char *s, size_t n, bool as_is)
 {
     for (size_t k; n; s += k, n -= k) {

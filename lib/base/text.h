@@ -52,6 +52,9 @@ static inline int utf8_decode(const unsigned char *s, size_t n, uint32_t *c)
 /* The length alone. */
 size_t text_utf8(const char *s, size_t n);
 
+/* The bytes of the first characters of a string, at most so many. */
+size_t text_cut(const char *s, int characters);
+
 /* As a string of JSON, with '?' in place of what is not UTF-8, or with it as it is. */
 void text_json(FILE *f, const char *s, size_t n, bool as_is);
 /* Writes a part of such a string, without quotes. */

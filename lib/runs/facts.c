@@ -216,6 +216,16 @@ static void smi_line(struct facts *f, const char *line, size_t n)
     set_env(f, E_GPU, text, k < (int)sizeof text ? (size_t)k : sizeof text - 1);
 }
 
+/* Of `~149504 of 3686400 tokens`; 0: there is none. */
+static double first_number(const char *s, size_t n)
+{
+    double x = 0;
+    size_t i = n && *s == '~';
+    for (; i < n && s[i] >= '0' && s[i] <= '9'; i++)
+        x = 10 * x + (s[i] - '0');
+    return x;
+}
+
 /* Our own header: `key: value` from `tool:` to the first rule. */
 static void header_line(struct facts *f, const char *line, size_t n)
 {
@@ -232,6 +242,8 @@ static void header_line(struct facts *f, const char *line, size_t n)
     set_env_of(f, E_DEVICE, line, n, "device: ");
     set_env_of(f, E_RANKS, line, n, "ranks: ");
     set_env_of(f, E_DATA, line, n, "data: ");
+    if (starts(line, n, "pass: trains on "))
+        f->pass_tokens = first_number(line + 16, n - 16);
     if (starts(line, n, "resumed: step ")) {
         int64_t step = 0;
         for (size_t k = 14; k < n && line[k] >= '0' && line[k] <= '9' && step <= STEP_MAX; k++)
@@ -256,6 +268,7 @@ static void forget_texts(struct facts *f)
         text_free(&f->of[i]);
     f->stale_text = f->own = f->record = false;
     f->resumed = 0;
+    f->pass_tokens = 0;
     f->identity = 0;
 }
 

@@ -55,6 +55,7 @@ struct facts {
     char env[ENV_KEYS][ENV_VALUE];
     int gpus;
     int resumed; /* the step this run continues from; 0: from the beginning */
+    double pass_tokens; /* that a pass over the data trains on; 0: not known */
     /* the section being read */
     struct xxh xxh;
     struct fact_text section;

@@ -172,6 +172,7 @@ bool follow_step(struct follow *f, const struct run *r, const struct stepline *s
     }
     if (!s->val.given && !*remarks)
         return false;
+    f->remarked = *remarks;
     stand(f, r, s, &w);
     say(&w, "%s", remarks);
     return true;

@@ -34,6 +34,7 @@ struct follow {
     double *base_time; /* seconds of the mean baseline run after each step */
     int32_t base_steps;
     unsigned reported;
+    bool remarked; /* the last text says more than how the run stands */
     int trial;
 };
 int follow_begin(struct follow *f, const struct gather *g, int group,

@@ -170,21 +170,33 @@ static int add_folder(struct items *t, const char *path, int group)
     return rc;
 }
 
-static int add_operand(struct gather *g, struct items *t, const char *operand, bool leave_stdin)
+/* Finds the log of the operand that is left to the caller. */
+static int leave_operand(struct gather *g, const char *path, bool folder, int group)
+{
+    g->live = group;
+    if (folder && !(g->live_path = log_of(path)))
+        return err_set(GPT_INPUT,
+                       "%s: no run to follow: expected a log, or a folder with a log.txt", path);
+    if (!folder && !(g->live_path = strdup(path)))
+        return err_memory();
+    return 0;
+}
+
+static int add_operand(struct gather *g, struct items *t, const char *operand, const char *leave)
 {
     const char *path;
     int group = 0, rc = name_operand(g, operand, &path, &group);
-    struct stat st;
+    struct stat st = { .st_mode = 0 };
+    bool is_stdin = !rc && !strcmp(path, "-");
     if (rc)
         return rc;
-    if (!strcmp(path, "-")) {
-        if (g->stdin_group >= 0)
-            return err_set(GPT_USAGE, "'-' is given twice");
-        g->stdin_group = group;
-        return leave_stdin ? 0 : add_item(t, strdup("-"), group, false);
-    }
-    if (stat(path, &st) != 0)
+    if (is_stdin && g->stdin_taken)
+        return err_set(GPT_USAGE, "'-' is given twice");
+    g->stdin_taken |= is_stdin;
+    if (!is_stdin && stat(path, &st) != 0)
         return err_sys("cannot open '%s'", path);
+    if (operand == leave)
+        return leave_operand(g, path, S_ISDIR(st.st_mode), group);
     return S_ISDIR(st.st_mode) ? add_folder(t, path, group)
                                : add_item(t, strdup(path), group, false);
 }
@@ -410,17 +422,16 @@ int gather_read(struct gather *g, char *const *operands, int n, const struct gat
 {
     struct items t = { 0 };
     int rc = 0;
-    *g = (struct gather){ .stdin_group = -1 };
+    *g = (struct gather){ .live = -1 };
     for (int i = 0; i < n && !rc; i++)
-        rc = add_operand(g, &t, operands[i], o->leave_stdin);
+        rc = add_operand(g, &t, operands[i], o->leave);
     if (!rc)
         rc = read_items(g, &t, o);
-    bool leave = o->leave_stdin && g->stdin_group >= 0;
-    int operand = leave ? g->group[g->stdin_group].operand : -1;
+    int operand = g->live >= 0 ? g->group[g->live].operand : -1;
     place_sets(g);
     for (int i = 0; i < g->n && !rc; i++) {
         if (g->group[i].operand == operand)
-            g->stdin_group = i;
+            g->live = i;
         else if (!g->group[i].n)
             rc = err_set(GPT_INPUT, "group '%s' has no runs", g->group[i].name);
     }
@@ -462,7 +473,8 @@ void gather_release(struct gather *g)
     }
     free(g->group);
     free(g->note);
+    free(g->live_path);
     variants_release(&g->variants);
     memset(g, 0, sizeof *g);
-    g->stdin_group = -1;
+    g->live = -1;
 }

@@ -34,7 +34,9 @@ struct gather {
     struct note *note;
     int notes;
     long more_notes; /* beyond GATHER_NOTES */
-    int stdin_group; /* of "-"; -1 when there is none */
+    bool stdin_taken; /* an operand is "-" */
+    int live; /* the group of the operand that is left; -1: none is */
+    char *live_path; /* its log, or "-" */
     bool said_silent; /* that logs do not say which code ran */
 };
 struct gather_options {
@@ -42,7 +44,7 @@ struct gather_options {
     unsigned flags; /* of group_add */
     bool keep_texts;
     int32_t at_step; /* runs are judged at this step; 0: at their end */
-    bool leave_stdin; /* only find the group of "-"; the caller reads it */
+    const char *leave; /* this operand's log the caller reads, as it grows; NULL: none */
 };
 
 int gather_read(struct gather *g, char *const *operands, int n,

@@ -341,7 +341,7 @@ int group_sum(const struct group *g, double target, struct group_sum *out)
     out->loss = sample_of(x, n);
     out->time = sample_of(t, timed);
     out->p = out->p_low = out->p_high = NAN;
-    if (sample_spreads(&out->loss)) {
+    if (sample_spreads(&out->loss) && !isnan(target)) {
         out->p = mean_below_p(&out->loss, target);
         mean_below_p_range(x, n, 0.5 * pow(10, -out->loss_digits), target, &out->p_low,
                            &out->p_high);

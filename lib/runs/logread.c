@@ -101,6 +101,7 @@ static void begin_trial(struct logread *r, const struct stepline *s)
                        .fine_clock = true,
                        .cost = { NAN, NAN, NAN, NAN },
                        .resumed = r->facts.resumed,
+                       .pass_tokens = r->facts.own ? r->facts.pass_tokens : 0,
                        .identity = r->facts.own ? r->facts.identity : 0,
                        .val = val,
                        .step = step,

@@ -2,18 +2,24 @@
 #include "runs/plot.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/chart.h"
+#include "base/text.h"
+#include "runs/means.h"
 
 enum {
-    WIDTH = 900,
+    WIDTH = 680,
     LEFT = 80,
-    RIGHT = 30,
-    PANEL = 270,
+    RIGHT = 24,
+    HEIGHT = 190, /* of a frame */
     TOP = 34,
-    BOTTOM = 44,
+    BOTTOM = 46,
     BINS = 400,
-    LEGEND = 20
+    LEGEND = 18, /* height of an entry */
+    LEGEND_WIDTH = 210,
+    LEGEND_ENTRIES = 8, /* that fit a frame of HEIGHT */
+    NAME_MAX_CHARS = 24
 };
 
 /* Also so far that doubles can count through it, and that it can be seen. */
@@ -38,65 +44,173 @@ static void set_panel(struct chart *p, double x0, double x1, double y0, double y
 /* Beyond, a difference of two may be no number any longer. */
 static bool drawn(double x) { return fabs(x) < 1e30; }
 
-/* --- loss curves --- */
-
-/* A mean over fewer runs than the next one's jumps: drawn are steps of all validated runs. */
-static bool has_point(const struct group *g, const struct curve_point *c)
+static void put_dot(const struct chart *p, double x, double y, int which)
 {
-    return c->n && c->n == g->validated && drawn(c->mean);
+    fprintf(p->f, "<circle cx='%.1f' cy='%.1f' r='4' fill='%s' fill-opacity='0.7'/>\n",
+            chart_x(p, x), chart_y(p, y), chart_colour(which));
 }
 
-static bool curve_panel(const struct gather *g, double target, struct chart *p)
+static void mark_target(const struct chart *p, double target)
 {
-    double lo = target, hi = -INFINITY, last = 0;
-    for (int i = 0; i < g->n; i++)
-        for (int k = 0; k < g->group[i].points; k++) {
-            const struct curve_point *c = &g->group[i].curve[k];
-            if (!has_point(&g->group[i], c))
-                continue;
-            lo = fmin(lo, c->mean);
-            last = fmax(last, c->step);
-            if (c->step > 0 && k <= 1)
-                hi = fmax(hi, c->mean);
-        }
-    if (!(hi > lo) || !(last > 0))
+    double y = p->log_y ? log10(target) : target;
+    if (isnan(target) || !(y > p->y0) || !(y < p->y1))
+        return;
+    chart_mark_y(p, y);
+    fprintf(p->f, "<text x='%d' y='%.1f'>target %.6g</text>\n", p->left + 6, chart_y(p, y) - 4,
+            target);
+}
+
+/* --- loss curves --- */
+
+/* One panel: mean losses of all groups over an axis, from a step on. */
+struct losses {
+    const struct gather *g;
+    const struct means *m; /* a group each */
+    enum means_axis axis;
+    double from; /* the first step that is drawn */
+    int least; /* points that a curve must have */
+    bool train; /* training losses, too */
+    double target;
+};
+
+static bool is_point(const struct losses *l, const struct mean_point *p)
+{
+    return p->at[MEANS_STEPS] >= l->from && drawn(p->at[l->axis]) && drawn(p->mean);
+}
+
+struct range {
+    double x0, x1, y0, y1;
+    int n, longest; /* points: all, and of the curve that has the most */
+};
+
+static void take_range(const struct losses *l, const struct mean_point *p, int n, struct range *r)
+{
+    int had = r->n;
+    for (int i = 0; i < n; i++) {
+        if (!is_point(l, &p[i]))
+            continue;
+        double sd = drawn(p[i].sd) ? p[i].sd : 0;
+        r->x0 = fmin(r->x0, p[i].at[l->axis]);
+        r->x1 = fmax(r->x1, p[i].at[l->axis]);
+        r->y0 = fmin(r->y0, fmin(p[i].mean, fmax(p[i].mean - sd, p[i].mean / 2)));
+        r->y1 = fmax(r->y1, p[i].mean + sd);
+        r->n++;
+    }
+    if (r->n - had > r->longest)
+        r->longest = r->n - had;
+}
+
+/* Losses of a decade or so are told apart best on a logarithmic axis. */
+static bool loss_panel(const struct losses *l, struct chart *p)
+{
+    struct range r = { INFINITY, -INFINITY, INFINITY, -INFINITY, 0, 0 };
+    for (int i = 0; i < l->g->n; i++) {
+        take_range(l, l->m[i].val, l->m[i].vals, &r);
+        if (l->train)
+            take_range(l, l->m[i].train, l->m[i].trains, &r);
+    }
+    if (r.longest < l->least || !(r.x1 > r.x0))
         return false;
-    widen(&lo, &hi, 0.04);
-    set_panel(p, 0, last, lo, hi);
+    if (!isnan(l->target) && l->axis == MEANS_STEPS) {
+        r.y0 = fmin(r.y0, l->target);
+        r.y1 = fmax(r.y1, l->target);
+    }
+    p->log_y = r.y0 > 0 && r.y1 > 1.5 * r.y0;
+    if (p->log_y)
+        r.y0 = log10(r.y0), r.y1 = log10(r.y1);
+    widen(&r.y0, &r.y1, 0.04);
+    set_panel(p, l->from > 0 ? r.x0 : 0, r.x1, r.y0, r.y1);
     return true;
 }
 
-static void put_band(const struct chart *p, const struct group *g, int which)
+static double y_of(const struct chart *p, double loss)
 {
-    fprintf(p->f, "<path fill='%s' fill-opacity='0.2' d='", chart_colour(which));
-    bool first = true;
-    for (int side = 1; side >= -1; side -= 2)
-        for (int i = 0; i < g->points; i++) {
-            const struct curve_point *c = &g->curve[side > 0 ? i : g->points - 1 - i];
-            double sd = curve_sd(c);
-            if (!has_point(g, c))
-                continue;
-            fprintf(p->f, "%c%.1f %.1f", first ? 'M' : 'L', chart_x(p, c->step),
-                    chart_y(p, c->mean + side * (drawn(sd) ? sd : 0)));
-            first = false;
-        }
-    fputs(first ? "'/>\n" : "Z'/>\n", p->f);
+    return p->log_y ? log10(fmax(loss, 1e-300)) : loss;
 }
 
-static void put_curves(const struct gather *g, const struct chart *p, double target)
+static void put_band(const struct losses *l, const struct chart *p, const struct mean_point *v,
+                     int n, int which)
+{
+    bool first = true;
+    for (int side = 1; side >= -1; side -= 2)
+        for (int i = 0; i < n; i++) {
+            const struct mean_point *at = &v[side > 0 ? i : n - 1 - i];
+            if (!is_point(l, at) || !drawn(at->sd))
+                continue;
+            if (first)
+                fprintf(p->f, "<path fill='%s' fill-opacity='0.2' d='", chart_colour(which));
+            fprintf(p->f, "%c%.1f %.1f", first ? 'M' : 'L', chart_x(p, at->at[l->axis]),
+                    chart_y(p, y_of(p, at->mean + side * at->sd)));
+            first = false;
+        }
+    fputs(first ? "" : "Z'/>\n", p->f);
+}
+
+/* A curve of one point is a dot. */
+static void put_curve(const struct losses *l, const struct chart *p, const struct mean_point *v,
+                      int n, int which, bool thick)
+{
+    char name[300];
+    int points = 0, last = 0;
+    put_band(l, p, v, n, which);
+    chart_curve(p, which, thick ? 2 : 0.7);
+    for (int i = 0; i < n; i++)
+        if (is_point(l, &v[i])) {
+            chart_to(p, v[i].at[l->axis], y_of(p, v[i].mean));
+            last = i;
+            points++;
+        }
+    snprintf(name, sizeof name, "%.250s%s", l->g->group[which].name, thick ? "" : ", training");
+    chart_curve_end(p, name);
+    if (points == 1)
+        put_dot(p, v[last].at[l->axis], y_of(p, v[last].mean), which);
+}
+
+static void put_losses(const struct losses *l, const struct chart *p)
 {
     chart_axes(p);
-    chart_mark_y(p, target);
-    for (int i = 0; i < g->n; i++) {
-        const struct group *in = &g->group[i];
-        put_band(p, in, i);
-        chart_curve(p, i, 1.6);
-        for (int k = 0; k < in->points; k++)
-            if (has_point(in, &in->curve[k]))
-                chart_to(p, in->curve[k].step, in->curve[k].mean);
-        chart_curve_end(p, in->name);
+    mark_target(p, l->target);
+    for (int i = 0; i < l->g->n; i++) {
+        if (l->train)
+            put_curve(l, p, l->m[i].train, l->m[i].trains, i, false);
+        put_curve(l, p, l->m[i].val, l->m[i].vals, i, true);
     }
     chart_axes_end(p);
+}
+
+/* The first step of the last third of the steps that any group has validated. */
+static double last_third(const struct gather *g)
+{
+    double last = 0;
+    for (int i = 0; i < g->n; i++)
+        if (g->group[i].points)
+            last = fmax(last, g->group[i].curve[g->group[i].points - 1].step);
+    return ceil(last * 2 / 3);
+}
+
+/* --- legend --- */
+
+static int entries(const struct gather *g)
+{
+    return g->n <= CHART_STYLES ? g->n : CHART_STYLES + 1;
+}
+
+/* In the upper right corner of a panel, where curves that fall leave room. */
+static void put_legend(const struct chart *p, const struct gather *g)
+{
+    int x = p->left + p->width - LEGEND_WIDTH, y = p->top + 6;
+    fprintf(p->f, "<rect class='paper' fill-opacity='.8' x='%d' y='%d' width='%d' height='%d'/>\n",
+            x, y, LEGEND_WIDTH - 6, LEGEND * entries(g) + 6);
+    for (int i = 0; i < g->n && i < CHART_STYLES; i++) {
+        char name[4 * NAME_MAX_CHARS + 1], note[32];
+        size_t n = text_cut(g->group[i].name, NAME_MAX_CHARS);
+        snprintf(name, sizeof name, "%.*s", (int)n, g->group[i].name);
+        snprintf(note, sizeof note, "%s (%d run%s)", g->group[i].name[n] ? "…" : "", g->group[i].n,
+                 g->group[i].n == 1 ? "" : "s");
+        chart_legend(p->f, x + 8, y + LEGEND * (i + 1) - 2, i, name, note);
+    }
+    if (g->n > CHART_STYLES)
+        chart_legend_more(p->f, x + 8, y + LEGEND * entries(g) - 2, g->n - CHART_STYLES);
 }
 
 /* --- step times --- */
@@ -165,18 +279,20 @@ static void put_times(const struct gather *g, const struct chart *p)
 
 static bool scatter_panel(const struct gather *g, double target, struct chart *p)
 {
-    double x0 = INFINITY, x1 = -INFINITY, y0 = target, y1 = target;
+    double x0 = INFINITY, x1 = -INFINITY, y0 = target, y1 = target; /* fmin passes NaN over */
+    int runs = 0;
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run *e = &g->group[i].run[k];
             if (!drawn(e->loss) || !drawn(e->time_ms / 1e3))
                 continue;
+            runs++;
             x0 = fmin(x0, e->time_ms / 1e3);
             x1 = fmax(x1, e->time_ms / 1e3);
             y0 = fmin(y0, e->loss);
             y1 = fmax(y1, e->loss);
         }
-    if (x0 > x1)
+    if (runs < 2)
         return false;
     widen(&x0, &x1, 0.06);
     widen(&y0, &y1, 0.08);
@@ -187,52 +303,106 @@ static bool scatter_panel(const struct gather *g, double target, struct chart *p
 static void put_scatter(const struct gather *g, const struct chart *p, double target)
 {
     chart_axes(p);
-    chart_mark_y(p, target);
+    mark_target(p, target);
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++) {
             const struct run *e = &g->group[i].run[k];
             if (drawn(e->loss) && drawn(e->time_ms / 1e3))
-                fprintf(p->f, "<circle cx='%.1f' cy='%.1f' r='4' fill='%s' fill-opacity='0.7'/>\n",
-                        chart_x(p, e->time_ms / 1e3), chart_y(p, e->loss), chart_colour(i));
+                put_dot(p, e->time_ms / 1e3, e->loss, i);
         }
     chart_axes_end(p);
 }
 
-int plot_svg(FILE *f, const struct gather *g, double target)
+/* --- the picture --- */
+
+enum { PANELS = MEANS_AXES + 3 };
+
+/* Where the panels that have data stand. */
+struct picture {
+    struct chart chart[PANELS];
+    bool has[PANELS];
+    int height;
+};
+
+/* Puts panel i below those that stand there, the first one as high as the legend needs. */
+static void place(struct picture *p, int i, int legend)
 {
-    struct chart p = { .f = f,
-                       .left = LEFT,
-                       .top = TOP,
-                       .width = WIDTH - LEFT - RIGHT,
-                       .height = PANEL - TOP - BOTTOM };
-    struct chart curves = p, times = p, dots = p;
-    curves.title = "Validation loss, mean and deviation";
-    times.title = "Step times, mean of the runs";
-    dots.title = "Loss against time, a dot a run";
-    curves.x_title = times.x_title = "step";
-    curves.y_title = dots.y_title = "loss";
-    times.y_title = "ms";
-    dots.x_title = "seconds";
-    bool has_curves = curve_panel(g, target, &curves), has_times = time_panel(g, &times),
-         has_dots = scatter_panel(g, target, &dots);
-    times.top += PANEL * has_curves;
-    dots.top += PANEL * (has_curves + has_times);
-    int height = PANEL * (has_curves + has_times + has_dots);
-    int listed = g->n < CHART_STYLES ? g->n : CHART_STYLES;
-    chart_begin(f, WIDTH, height + LEGEND * (listed + 1 + (g->n > listed)));
-    if (has_curves)
-        put_curves(g, &curves, target);
-    if (has_times)
-        put_times(g, &times);
-    if (has_dots)
-        put_scatter(g, &dots, target);
-    for (int i = 0; i < listed; i++) {
-        char note[32];
-        snprintf(note, sizeof note, " (%d runs)", g->group[i].n);
-        chart_legend(f, LEFT, height + LEGEND * (i + 1), i, g->group[i].name, note);
+    struct chart *c = &p->chart[i];
+    if (!p->has[i])
+        return;
+    c->top = p->height + TOP;
+    if (!p->height && legend > LEGEND_ENTRIES)
+        c->height += LEGEND * (legend - LEGEND_ENTRIES);
+    p->height += TOP + c->height + BOTTOM;
+}
+
+static int draw(FILE *f, const struct gather *g, const struct means *m, double target)
+{
+    static const char *const titles[PANELS] = {
+        "Loss: validation thick, training thin; bands are a deviation",
+        "Loss over tokens",
+        "Loss over time",
+        "Validation loss, the last third of the steps",
+        "Step times, mean of the runs",
+        "Loss against time, a dot a run"
+    };
+    static const char *const units[PANELS] = { "step", "tokens", "seconds",
+                                               "step", "step",   "seconds" };
+    enum { END = MEANS_AXES, TIMES, DOTS };
+    struct losses l[END + 1];
+    struct picture p = { .height = 0 };
+    for (int i = 0; i < PANELS; i++) {
+        p.chart[i] = (struct chart){ .f = f,
+                                     .left = LEFT,
+                                     .width = WIDTH - LEFT - RIGHT,
+                                     .height = HEIGHT,
+                                     .title = titles[i],
+                                     .x_title = units[i],
+                                     .y_title = i == TIMES ? "ms" : "loss" };
+        if (i > END)
+            continue;
+        l[i] = (struct losses){ .g = g, .m = m, .target = target };
+        l[i].axis = i < END ? i : MEANS_STEPS;
+        l[i].from = i < END ? 0 : last_third(g);
+        l[i].least = i < END ? 1 : 3;
+        l[i].train = i < END;
+        p.has[i] = loss_panel(&l[i], &p.chart[i]);
     }
-    if (g->n > listed)
-        chart_legend_more(f, LEFT, height + LEGEND * (listed + 1), g->n - listed);
+    p.has[TIMES] = time_panel(g, &p.chart[TIMES]);
+    p.has[DOTS] = scatter_panel(g, target, &p.chart[DOTS]);
+    for (int i = 0; i < PANELS; i++)
+        place(&p, i, entries(g));
+    if (!p.height)
+        p.height = TOP; /* nothing is drawn: an empty picture */
+    chart_begin(f, WIDTH, p.height);
+    bool legend = false;
+    for (int i = 0; i < PANELS; i++) {
+        if (!p.has[i])
+            continue;
+        if (i <= END)
+            put_losses(&l[i], &p.chart[i]);
+        else if (i == TIMES)
+            put_times(g, &p.chart[i]);
+        else
+            put_scatter(g, &p.chart[i], target);
+        if (!legend)
+            put_legend(&p.chart[i], g);
+        legend = true;
+    }
     chart_end(f);
     return ferror(f) ? err_sys("cannot write the plot") : 0;
+}
+
+int plot_svg(FILE *f, const struct gather *g, double target)
+{
+    struct means *m = calloc((size_t)g->n + 1, sizeof *m);
+    int rc = m ? 0 : err_memory();
+    for (int i = 0; i < g->n && !rc; i++)
+        rc = means_of(&m[i], g, i);
+    if (!rc)
+        rc = draw(f, g, m, target);
+    for (int i = 0; m && i < g->n; i++)
+        means_release(&m[i]);
+    free(m);
+    return rc;
 }

@@ -1,10 +1,12 @@
-/* plot.h - groups of runs as one SVG: loss curves with bands, step times, loss against time.
+/* plot.h - groups of runs as one SVG: losses over steps, tokens and time, step times, loss against time.
  *
- *     if ((rc = plot_svg(f, &gather, 3.28))) ...
+ *     if ((rc = plot_svg(f, &gather, 3.28))) ...           // NAN: no target
  *
- * A band is a deviation to either side. The upper part of the loss curve (before the second
- * validation) is cut off. Step times are means over runs and over stretches of steps, and
- * need groups with profiles. Panels without data are left out. One thread.
+ * Losses are means of a group (means.h), of validation and of training, from the first step on, and once
+ * more the validations of the last third of the steps, where these are three or more. A band is a
+ * deviation to either side. Step times are means over runs and over stretches of steps, and need groups
+ * with profiles. Dots are of two runs or more. Panels without data are left out; the legend stands in the
+ * first. One thread.
  */
 #ifndef RUNS_PLOT_H
 #define RUNS_PLOT_H

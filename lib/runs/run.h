@@ -42,6 +42,7 @@ struct run {
     bool fine_clock; /* its time is given to a ms: equal ones are of one run */
     int32_t clock_restart; /* where the clock that counts begins; 0: with the run */
     int32_t resumed; /* continues another run from here; its clock is its own */
+    double pass_tokens; /* that a pass over the data trains on; 0: not known */
     int32_t missing; /* steps without a train line between others that have one */
     struct run_cost cost;
     uint64_t identity; /* of recipe and data in our header; 0: none */

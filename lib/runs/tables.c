@@ -91,8 +91,8 @@ static void list_values(struct report *r, const struct group *g, bool times)
             n = (int)sizeof text - 1;
         first = false;
     }
-    n += snprintf(text + n, sizeof text - (size_t)n, "]");
-    report_block_line(r, text, (size_t)n);
+    snprintf(text + n, sizeof text - (size_t)n, "]");
+    report_block_list(r, text, (int)strlen("  losses = ["));
 }
 
 static void list_group(struct report *r, const struct group *g)

@@ -338,7 +338,7 @@ setup_file() {
 }
 
 @test "what is wrong has one message and its exit status" {
-    for args in "" "--follow $LOGS/base" "--rule x $LOGS/base" "--alpha 2 $LOGS/base" "$LOGS/base - -" "=x" \
+    for args in "" "--follow - $LOGS/base" "--rule x $LOGS/base" "--alpha 2 $LOGS/base" "$LOGS/base - -" "=x" \
                 "--context 2 $LOGS/base" "--lines 9 $LOGS/base" "--systems-only --rule loss $LOGS/base"; do
         run --separate-stderr logdiff $args < /dev/null
         echo "$args: $status $stderr"

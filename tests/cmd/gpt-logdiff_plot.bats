@@ -1,6 +1,7 @@
 # The pictures of gpt-logdiff --plot.
 
 bats_require_minimum_version 1.5.0
+load few_steps
 
 setup_file() {
     export LOGS=$BATS_FILE_TMPDIR
@@ -8,10 +9,6 @@ setup_file() {
         "$GPT_TESTS/make_runlog" today loss=3.275 time_ms=720$i seed=$i >"$LOGS/run$i.txt"
     done
 }
-
-setup() { cd "$BATS_TEST_TMPDIR"; }
-
-tool() { run --separate-stderr "$GPT_BIN/$1" "${@:2}"; }
 
 @test "every line of a picture has its own style, or the legend says how many have none" {
     groups=()
@@ -34,4 +31,50 @@ tool() { run --separate-stderr "$GPT_BIN/$1" "${@:2}"; }
     tool gpt-logdiff -q --plot x.svg whole="$LOGS/run1.txt" fewer=g/fewer.txt both=g
     [ "$(points x.svg fewer)" -lt "$(points x.svg whole)" ]
     [ "$(points x.svg both)" -eq "$(points x.svg fewer)" ]
+}
+
+# Losses of a log over its steps, each in the picture's range: nothing is cut, and training is drawn.
+@test "losses from the first step to the last, of training and validation" {
+    few -s data.val_every=2 >ours.log
+    tool gpt-logdiff -q --plot x.svg ours.log
+    [ "$status" -eq 0 ]
+    curve() { grep -o "points='[^']*'><title>$1</title>" x.svg | sed -n "${2}p" | grep -oE '[0-9.]+,[0-9.]+'; }
+    [ "$(curve 'ours.log, training' 1 | wc -l)" -eq "$(grep -c '^step:.*train_loss' ours.log)" ]
+    [ "$(curve ours.log 1 | wc -l)" -eq "$(grep -c val_loss ours.log)" ]
+    # the frame of the first panel: x from 80 to 656, y from 34 to 224
+    for name in ours.log 'ours.log, training'; do
+        curve "$name" 1 | awk -F , '!($1 >= 80 && $1 <= 656 && $2 >= 34 && $2 <= 224) { bad = 1 } END { exit bad || !NR }'
+    done
+    [ "$(curve ours.log 1 | head -n 1 | cut -d , -f 1)" = 80.0 ]
+    # over steps, tokens and time
+    for unit in step tokens seconds; do grep -q ">$unit</text>" x.svg; done
+    [ -n "$(curve 'ours.log, training' 3)" ]
+}
+
+@test "a target is drawn where there is one" {
+    tool gpt-logdiff -q --plot x.svg "$LOGS/run1.txt"
+    grep -q '>target 3.28</text>' x.svg
+    "$GPT_TESTS/make_runlog" ours >ours.log
+    tool gpt-logdiff -q --plot y.svg ours.log
+    run ! grep -q "target\|class='mark'\|nan" y.svg
+    tool gpt-logdiff -q --target 3.3 --plot z.svg ours.log
+    grep -q '>target 3.3</text>' z.svg
+}
+
+@test "the legend stands in the first panel, whose height it sets" {
+    groups=()
+    for i in $(seq 20); do groups+=("a name of more characters than fit $i=$LOGS/run1.txt"); done
+    tool gpt-logdiff -q --plot x.svg "${groups[@]}"
+    frame=$(grep -m 1 "class='frame'" x.svg | sed -E "s/.* y='([0-9]+)' .* height='([0-9]+)'.*/\1 \2/")
+    grep -oE "y='[0-9]+'>a name of more" x.svg | tr -cd '0-9\n' |
+        awk -v frame="$frame" 'BEGIN { split(frame, f, " ") } !($1 > f[1] && $1 < f[1] + f[2]) { bad = 1 } END { exit bad || NR != 20 }'
+}
+
+@test "a name of another format is refused, and told how" {
+    for name in x.png x.jpg x.pdf; do
+        tool gpt-logdiff -q --plot $name "$LOGS/run1.txt"
+        [ "$status" -eq 2 ]
+        [[ $stderr == *"'$name': pictures are SVG"*"rsvg-convert"* ]]
+        [ ! -e $name ]
+    done
 }

@@ -20,9 +20,9 @@ on_terminal() { # COLUMNS PROGRAM ARGUMENT...
     script -qec "stty cols $1; $(printf '%q ' "$GPT_BIN/$2" "${@:3}")" /dev/null < /dev/null | tr -d '\r'
 }
 
-# The width of the widest line, in characters; lists of values and source texts are no tables.
+# The width of the widest line, in characters.
 widest() {
-    grep -v '^  \(losses\|times \) = ' | LC_ALL=C awk '{ gsub(/[\200-\277]/, ""); if (length > most) most = length } END { print most }'
+    LC_ALL=C awk '{ gsub(/[\200-\277]/, ""); if (length > most) most = length } END { print most }'
 }
 
 words() { tr -s ' \n' '\n\n' | sort; }
@@ -45,6 +45,21 @@ wide() {
             [ "$w" -le $columns ]
         done
     done < commands
+}
+
+# Broken between values, a list is still one that gpt-logdiff reads.
+@test "lists of values are as wide as the terminal, and whole" {
+    needs script
+    mkdir -p many
+    for i in $(seq 12); do "$GPT_TESTS/make_runlog" today "loss=3.2$i" "time_ms=10440$i" "seed=$i" > many/$i.txt; done
+    on_terminal 80 gpt-logdiff many > lists || true
+    [ "$(widest < lists)" -le 80 ]
+    grep -qE '^            [0-9]' lists
+    sed -n '/^many$/,/n = 12/p' lists > published.txt
+    "$GPT_BIN/gpt-logdiff" --format tsv published.txt | cut -f 1,8 | grep ^runs > from-list
+    "$GPT_BIN/gpt-logdiff" --format tsv many | cut -f 1,8 | grep ^runs | diff - from-list
+    [ "$(wc -l < from-list)" -eq 12 ]
+    on_terminal 80 gpt-logdiff --wide many | grep -qE '^  losses = .*, .{80}'
 }
 
 @test "with --wide, and in a pipe, a table has its own width" {

@@ -16,7 +16,9 @@
 #include "runlog_made.h"
 #include "runlog_seen.h"
 #include "runs/follow.h"
+#include "runs/page.h"
 #include "runs/plot.h"
+#include "runs/rows.h"
 #include "runs/prefix.h"
 #include "runs/tables.h"
 #include "runs/why.h"
@@ -98,6 +100,22 @@ static void read_into(struct job *j, const char *text, size_t n, bool follow)
     CHECK_OK(gather_finish(&j->g, &(struct gather_options){ .flags = GROUP_PROFILE }));
 }
 
+/* A row has a step of its own, and steps ascend. */
+static void write_rows(FILE *f, const struct gather *g, const struct run *r)
+{
+    const char *recipe = r->fact[FACT_RECIPE] < 0 ? NULL : g->variants.v[r->fact[FACT_RECIPE]].text;
+    struct rows o;
+    struct row row;
+    int32_t last = -1;
+    CHECK_OK(rows_open(&o, r, recipe));
+    for (int n = 0; rows_next(&o, INT32_MAX, &row); n++) {
+        rows_write(f, n % 2 ? ROWS_CSV : ROWS_JSONL, "a group", r, &row);
+        CHECK(row.step > last);
+        last = row.step;
+    }
+    rows_close(&o);
+}
+
 static void write_all(struct gather *g, const struct criteria *k, enum report_format format)
 {
     struct judgement v[2];
@@ -121,6 +139,10 @@ static void write_all(struct gather *g, const struct criteria *k, enum report_fo
     tables_notes(&r, g);
     CHECK_OK(report_end(&r));
     CHECK_OK(plot_svg(f, g, k->target));
+    CHECK_OK(page_write(f, g, k->target, "{}", "test"));
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < g->group[i].n; j++)
+            write_rows(f, g, &g->group[i].run[j]);
     fclose(f);
     CHECK(n > 0 && strlen(text) == n); /* no NUL of the log comes through */
     /* a run that is not there, or has no end, is in no mean */
@@ -135,7 +157,7 @@ static void write_all(struct gather *g, const struct criteria *k, enum report_fo
 static void report_on(const char *text, size_t n)
 {
     struct group groups[2] = { { .name = strdup("base") }, { .name = strdup("a|b\x1b\n\xff") } };
-    struct job j = { .g = { .n = 2, .stdin_group = -1 } };
+    struct job j = { .g = { .n = 2, .live = -1 } };
     struct criteria k = { .target = 3.28, .alpha = 0.01, .rule = n % 2 ? JUDGE_T : JUDGE_Z };
     j.g.group = malloc(sizeof groups);
     memcpy(j.g.group, groups, sizeof groups);

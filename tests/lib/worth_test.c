@@ -41,7 +41,7 @@ static void add(struct group *g, const struct made *m, struct rng *r, uint64_t *
 
 static void begin(struct gather *g, int groups)
 {
-    *g = (struct gather){ .n = groups, .stdin_group = -1 };
+    *g = (struct gather){ .n = groups, .live = -1 };
     g->group = calloc((size_t)groups, sizeof *g->group);
 }
 
