@@ -80,7 +80,7 @@ static void plan_streams(struct planner *p, struct acts *a, int i)
 
     while (is_kept(s, first))
         first++;
-    l->in = i == 0 && s->first.buffer == BUFFER_x0    ? a->x0
+    l->in = i == 0 && !s->apart                       ? a->x0
             : p->train || is_kept(s, i) || i == first ? take_wide(p)
                                                       : a->layer[first].in;
     if (streams_use(s, BUFFER_in1, i))

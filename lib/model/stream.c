@@ -15,7 +15,6 @@ struct tensor stream_tensor(const struct acts *a, struct ref r)
 #undef IN_LAYER
 #undef IN_MODEL
     };
-    enum { FIRST_OF_MODEL = BUFFER_x0 };
 
     if (!r.buffer)
         return NO_TENSOR;

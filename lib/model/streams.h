@@ -53,7 +53,8 @@ enum buffer {
 #define ONE_BUFFER(name) BUFFER_##name,
     STREAM_BUFFERS(ONE_BUFFER, ONE_BUFFER)
 #undef ONE_BUFFER
-        N_BUFFERS
+        N_BUFFERS,
+    FIRST_OF_MODEL = BUFFER_x0
 };
 struct ref {
     uint8_t buffer, layer; /* layer 0: of the model */
@@ -74,6 +75,7 @@ struct coef {
     bool minus, plus_one; /* -c, 1 + c */
 };
 
+enum { LANE0 = 1, LANE1 = 2, BOTH_LANES = 3 };
 enum { RUN_FORWARD = 1, RUN_BACKWARD = 2, RUN_AT_BEGIN = 4 };
 struct term {
     struct ref x;
@@ -81,7 +83,7 @@ struct term {
     bool add; /* to what dx holds by then; else dx is written */
     uint8_t
         runs; /* forward; backward; or, in place of that, with others at the beginning (inject_bwd) */
-    uint8_t lanes; /* bits */
+    uint8_t lanes; /* it is in */
     struct coef coef[2]; /* in each lane */
     int first, n; /* of so many channels alone; n = 0: all that x has */
 };
@@ -155,7 +157,7 @@ struct streams {
     int n_mixes, n_steps, n_injected;
     struct mix mix[MAX_MIXES];
     struct stream_step step[MAX_STEPS];
-    struct {
+    struct steps_at {
         int16_t first, n;
     } at[2][STREAM_PLACES][MAX_LAYERS + 1];
     /* Gradients of x0 and bigrams from the gradients g of the streams of many layers at once. */
@@ -163,7 +165,7 @@ struct streams {
         int n, mix[INJECT_MAX];
     } injected[MAX_INJECTED];
     struct layer_streams layer[MAX_LAYERS];
-    struct ref first; /* the stream that enters layer 0 */
+    bool apart; /* the stream that enters layer 0 is not x0 itself */
     struct ref skip; /* what the skip takes; or none */
     bool products; /* a mix adds some product */
     uint32_t used[MAX_LAYERS + 1]; /* bit b: some list names buffer b of that layer */
@@ -177,6 +179,7 @@ static inline bool streams_use(const struct streams *s, enum buffer b, int layer
     return s->used[layer] >> b & 1;
 }
 /* Calls line() with each mix and product, in the order of the forward, as a line of text without its end. */
-void streams_text(const struct streams *s, void (*line)(void *ctx, const char *text), void *ctx);
+typedef void line_fn(void *ctx, const char *text);
+void streams_text(const struct streams *s, line_fn *line, void *ctx);
 
 #endif
