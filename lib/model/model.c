@@ -33,7 +33,7 @@ static void reuse(struct planner *p, struct tensor old, struct tensor *const *ou
         *out[i] = tensor_rows(tensor_shape(old, n * T, d), i * T, T);
 }
 
-/* A (T,D) buffer of layer i. */
+/* Takes a (T,D) buffer. */
 static struct tensor take_wide(struct planner *p)
 {
     return take(p, p->act, p->tokens, p->s->recipe->model.width);
@@ -70,7 +70,7 @@ static bool is_kept(const struct streams *s, int i)
            (s->skip.buffer == BUFFER_in && s->skip.layer == i);
 }
 
-/* The streams that enter layer i. In evaluation the layers share one buffer, but for the streams
+/* Plans the streams that enter layer i. In evaluation the layers share one buffer, but for the streams
  * that are read again later. */
 static void plan_streams(struct planner *p, struct acts *a, int i)
 {
@@ -87,7 +87,7 @@ static void plan_streams(struct planner *p, struct acts *a, int i)
         l->in1 = p->train || !l[-1].in1.rows ? take_wide(p) : l[-1].in1;
 }
 
-/* True if layer i has that buffer; in evaluation, where all work in the buffers of one: if any layer has. */
+/* True if layer i has that buffer; in evaluation, where all work in the buffers of one, if any has. */
 static bool has_buffer(const struct planner *p, enum buffer b, int i)
 {
     bool any = streams_use(p->s, b, i);
@@ -96,7 +96,7 @@ static bool has_buffer(const struct planner *p, enum buffer b, int i)
     return any;
 }
 
-/* What layer i has beside its streams; in evaluation, what all layers have. */
+/* Plans what layer i has beside its streams; in evaluation, what all layers have. */
 static void plan_layer(struct planner *p, struct acts *a, struct layer_acts *l, int i)
 {
     const struct recipe *r = p->s->recipe;

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-/* -- references ------------------------------------------------------------------------------- */
+/* -- references ------------------------------------------------------------------------------ */
 
 struct tensor stream_tensor(const struct acts *a, struct ref r)
 {
@@ -23,7 +23,7 @@ struct tensor stream_tensor(const struct acts *a, struct ref r)
     return *(const struct tensor *)(const void *)(base + at[r.buffer]);
 }
 
-/* A learnable number by its role. */
+/* Returns the learnable number of a role. */
 static struct scalar scalar_of(const struct model *m, struct coef c)
 {
     static const size_t at[] = {
@@ -46,9 +46,9 @@ struct scalar stream_scalar(const struct model *m, const struct acts *a, struct 
     }
 }
 
-/* -- mixes ------------------------------------------------------------------------------------ */
+/* -- mixes ----------------------------------------------------------------------------------- */
 
-/* The terms of x that run in `run`. Returns their number. */
+/* Binds the terms of x that run in `run`. Returns their number. */
 static int bind(const struct model *m, const struct acts *a, const struct mix *x, int run,
                 struct mix_term *term, struct mix_grad *grad)
 {
@@ -131,7 +131,7 @@ static void run_mix_bwd(struct model *m, struct acts *a, const struct mix *x)
     }
 }
 
-/* The terms that wait of several mixes: one stream for each buffer that they read. */
+/* Runs the terms of several mixes that wait: one stream for each buffer that they read. */
 static void run_inject(struct model *m, struct acts *a, const struct injected *e)
 {
     struct injection in[INJECT_STREAMS] = { { .add = false } };
@@ -159,7 +159,7 @@ static void run_inject(struct model *m, struct acts *a, const struct injected *e
     m->ops->inject_bwd(m->ops, e->n, g, streams, in);
 }
 
-/* -- what stands between mixes ------------------------------------------------------------------- */
+/* -- what stands between mixes --------------------------------------------------------------- */
 
 static void run_coefs(struct model *m, struct acts *a, int block, struct tensor x)
 {
@@ -174,7 +174,8 @@ static void run_coefs(struct model *m, struct acts *a, int block, struct tensor 
                    tensor_shape(tensor_rows(m->p.mudd_b2->w, block, 1), 1, n));
 }
 
-/* The gradients of the block's coefficients are complete: on to the MLP that made them and to its input. */
+/* Passes the complete gradients of the block's coefficients on to the MLP that made them and its
+ * input. */
 static void run_coefs_bwd(struct model *m, struct acts *a, int block, struct tensor dx,
                           struct tensor x)
 {
@@ -203,7 +204,7 @@ static void run_rows(struct model *m, struct tensor out, int layer, const struct
     m->ops->gather(m->ops, out, table_rows(m, param, slot, false), &b->token);
 }
 
-/* -- places -------------------------------------------------------------------------------------- */
+/* -- places ---------------------------------------------------------------------------------- */
 
 void stream_forward(struct model *m, struct acts *a, enum stream_place place, int layer,
                     const struct batch *b)

@@ -7,9 +7,9 @@
  *   attended  norm of mixed + attention     r in + o + x x0 + b bigram, norm
  *   leave     (added by the MLP's product)  r' attended + p m, norm
  *
- * From layer `lanes` on there are two lanes: attention reads lane 0, the MLP lane 1, and both products are added to
- * both. The forward's lists come first; then the backward's, in its order, by which a gradient of several parts is
- * written by the first and added to by the others.
+ * From layer `lanes` on there are two lanes: attention reads lane 0, the MLP lane 1, and both
+ * products are added to both. Mixes are made first, and the forward's steps; then the backward's,
+ * in its order: of a gradient of several parts the first is written and the others are added.
  */
 #include "model/streams.h"
 
@@ -32,10 +32,10 @@ struct maker {
     uint32_t written[MAX_LAYERS + 1]; /* as `used`: gradients that have a part */
     int mix[STREAM_PLACES][MAX_LAYERS + 1]; /* of each place; -1: none */
     int earlier
-        [MAX_LAYERS]; /* of attention that reads an earlier layer's norm, backward alone; -1 */
+        [MAX_LAYERS]; /* backward alone, of attention that reads an earlier layer's norm; -1 */
 };
 
-/* -- what the keys of a recipe mean ----------------------------------------------------------- */
+/* -- what the keys of a recipe mean ---------------------------------------------------------- */
 
 static bool attends(const struct maker *k, int i) { return k->r->layers[i].attention != ATTN_NONE; }
 static bool after(const struct maker *k) { return k->r->model.inject == INJECT_AFTER; }
@@ -87,7 +87,8 @@ static bool joins_later(const struct maker *k, int i)
     return joins_after(k, i) && !has_tokens(k, i, TOKEN_X0) && !has_tokens(k, i, TOKEN_BIGRAM);
 }
 
-/* True if bigrams are added in layer i: to layer 0's stream `begin` adds them, with inject = after or to x0. */
+/* True if bigrams are added in layer i: to layer 0's stream `begin` adds them, with inject =
+ * after or to x0. */
 static bool bigram_joins(const struct maker *k, int i)
 {
     return k->r->model.bigram.rows && (i > 0 || (!after(k) && !k->r->model.bigram.in_x0));
@@ -100,7 +101,7 @@ static bool enters_normed(const struct maker *k, int i)
            (i == 0 || mlp_mixes(k)) && !attends_as_earlier(k, i) && !has_tokens(k, i, TOKEN_STREAM);
 }
 
-/* -- references and coefficients -------------------------------------------------------------- */
+/* -- references and coefficients ------------------------------------------------------------- */
 
 #define LAYER(name, i) ((struct ref){ BUFFER_##name, (uint8_t)(i) })
 #define MODEL(name) ((struct ref){ BUFFER_##name, 0 })
@@ -115,7 +116,7 @@ static struct ref use(struct maker *k, struct ref r)
     return r;
 }
 
-/* A learnable number, or 1 where the recipe has none. */
+/* Returns the learnable number of that role, or 1 where the recipe has none. */
 static struct coef scalar(const struct maker *k, enum scalar_role role, int i)
 {
     return recipe_scalar(k->r, roles[role])
@@ -129,7 +130,7 @@ static struct coef token(const struct maker *k, const struct token_term *t, int 
     return (struct coef){ .kind = COEF_TOKEN, .of = (uint8_t)row, .part = (uint8_t)part };
 }
 
-/* The coefficient of layer i in that role: a number a token, or the scalar. */
+/* Returns layer i's coefficient in that role: a number a token, or the scalar. */
 static struct coef coef_of(const struct maker *k, int i, enum token_role role)
 {
     const struct token_term *t = recipe_token_role(k->r, i, role);
@@ -148,19 +149,19 @@ static struct coef coef_of(const struct maker *k, int i, enum token_role role)
     }
 }
 
-/* The stream that attention's result of layer i is added to. */
+/* Returns the stream that attention's result of layer i is added to. */
 static struct ref entered(const struct maker *k, int i)
 {
     return after(k) && !has_tokens(k, i, TOKEN_STREAM) ? LAYER(in, i) : LAYER(mixed, i);
 }
 
-/* The gradient of lane 0 between attention and MLP. */
+/* Returns the gradient of lane 0 between attention and MLP. */
 static struct ref between(const struct maker *k, int i)
 {
     return two_lanes(k, i) && joins_after(k, i) ? LAYER(g, i) : MODEL(dx);
 }
 
-/* Where the gradient of what a mix of layer i reads goes. */
+/* Returns where the gradient of what a mix of layer i reads goes. */
 static struct ref gradient_of(const struct maker *k, int i, struct ref x, unsigned lanes)
 {
     switch (x.buffer) {
@@ -180,7 +181,7 @@ static struct ref gradient_of(const struct maker *k, int i, struct ref x, unsign
     return lanes == LANE1 ? MODEL(dx1) : MODEL(dx);
 }
 
-/* -- mixes ------------------------------------------------------------------------------------ */
+/* -- mixes ----------------------------------------------------------------------------------- */
 
 static struct mix *new_mix(struct maker *k, enum stream_place place, int i, struct ref out,
                            struct ref y)
@@ -202,7 +203,7 @@ static void set_lanes(struct maker *k, struct mix *x, struct ref out1, int norme
     x->dout[1] = use(k, MODEL(dx1));
 }
 
-/* c1: the coefficient in lane 1. */
+/* Adds a term to the lanes that it is in; c1: its coefficient in lane 1. */
 static struct term *add_lanes(struct maker *k, struct mix *x, struct ref from, unsigned lanes,
                               struct coef c0, struct coef c1)
 {
@@ -220,7 +221,7 @@ static struct term *add_term(struct maker *k, struct mix *x, struct ref from, st
     return add_lanes(k, x, from, LANE0, c, ONE);
 }
 
-/* x0 and the bigram rows of layer i. */
+/* Adds x0 and the bigram rows of layer i. */
 static void inject(struct maker *k, struct mix *x, int i)
 {
     uint8_t runs = RUN_FORWARD | (joins_later(k, i) ? RUN_AT_BEGIN : RUN_BACKWARD);
@@ -230,8 +231,8 @@ static void inject(struct maker *k, struct mix *x, int i)
         add_term(k, x, MODEL(bigram), coef_of(k, i, TOKEN_BIGRAM))->runs = runs;
 }
 
-/* The sources of [token_coefs] for layer i in that role. The first term is the layer's own stream, to
- * whose coefficient the source `layer before` is added. */
+/* Adds the sources of [token_coefs] for layer i in that role. The first term is the layer's own
+ * stream, to whose coefficient that of the source `layer before` is added. */
 static void add_sources(struct maker *k, struct mix *x, int i, enum token_role role)
 {
     for (int row = 0; row < k->r->token_coefs.n; row++) {
@@ -334,7 +335,7 @@ static void make_attended(struct maker *k, int i)
     l->attention.kept = attends(k, i) && coef_of(k, i, TOKEN_ATTN).kind != COEF_ONE;
     if (after(k))
         inject(k, x, i);
-    /* The gradient of the stream is kept for those of x0 and bigrams, unless attention's is that. */
+    /* x0's and bigrams' gradients need the stream's, which is kept, unless attention's is that. */
     if (joins_later(k, i) && !two && (!attends(k, i) || l->attention.dout.buffer != BUFFER_g)) {
         struct term *t = add_term(k, x, LAYER(in, i), ONE);
         t->runs = RUN_BACKWARD;
@@ -363,7 +364,7 @@ static void make_leave(struct maker *k, int i)
     l->mlp.kept = coef_of(k, i, TOKEN_MLP).kind != COEF_ONE;
 }
 
-/* The mean of the lanes, less the backout. */
+/* Makes the mean of the lanes, less the backout. */
 static void make_end(struct maker *k)
 {
     int n = k->r->n_layers, back = k->r->model.backout + 1;
@@ -383,7 +384,7 @@ static void make_end(struct maker *k)
     add_sources(k, x, n, TOKEN_STREAM);
 }
 
-/* Where layer i's streams, norms and products lie. */
+/* Decides where layer i's streams, norms and products lie. */
 static void make_layer(struct maker *k, int i)
 {
     struct layer_streams *l = &k->s->layer[i];
@@ -408,7 +409,7 @@ static void make_layer(struct maker *k, int i)
     use(k, l->attention.dout);
 }
 
-/* -- steps: the forward's --------------------------------------------------------------------- */
+/* -- steps: the forward's -------------------------------------------------------------------- */
 
 static void do_step(struct maker *k, enum stream_act act, int which, struct ref to, struct ref x)
 {
@@ -417,7 +418,7 @@ static void do_step(struct maker *k, enum stream_act act, int which, struct ref 
         (struct stream_step){ (uint8_t)act, (int16_t)which, use(k, to), use(k, x) };
 }
 
-/* The block of [token_coefs] that layer i's stream makes; -1: none. */
+/* Returns the block of [token_coefs] that layer i's stream makes; -1: none. */
 static int block_of(const struct recipe *r, int i)
 {
     for (int row = 0; row < r->token_coefs.n; row++)
@@ -426,7 +427,7 @@ static int block_of(const struct recipe *r, int i)
     return -1;
 }
 
-/* A place's mix, after what the mix reads. */
+/* Queues a place's mix, after what the mix reads. */
 static void forward_steps(struct maker *k, enum stream_place place, int i)
 {
     int layer = place == STREAM_END ? k->r->n_layers : i, block = block_of(k->r, layer);
@@ -443,15 +444,15 @@ static void forward_steps(struct maker *k, enum stream_place place, int i)
         do_step(k, DO_MIX, k->mix[place][i], NOWHERE, NOWHERE);
 }
 
-/* -- steps: the backward's --------------------------------------------------------------------- */
+/* -- steps: the backward's ------------------------------------------------------------------- */
 
 static bool is_written(const struct maker *k, struct ref dx)
 {
     return k->written[dx.layer] >> dx.buffer & 1;
 }
 
-/* Decides for terms of the n mixes whether their gradient is written or added to what is there: of the
- * gradients that have several parts. */
+/* Decides for the terms of n mixes that run there whether a gradient of several parts is written or
+ * added to what is there. */
 static void settle(struct maker *k, const int *mix, int n, unsigned run)
 {
     static const uint32_t parts = 1u << BUFFER_dx0 | 1u << BUFFER_dbigram | 1u << BUFFER_din;
@@ -494,7 +495,7 @@ static void back_coefs(struct maker *k, int i)
         do_step(k, DO_COEFS, block, MODEL(dx), LAYER(in, i));
 }
 
-/* The terms of x0 and bigrams that wait, of at most INJECT_MAX layers a step. */
+/* Queues the terms of x0 and bigrams that wait, of at most INJECT_MAX layers a step. */
 static void back_injected(struct maker *k)
 {
     struct streams *s = k->s;
@@ -556,7 +557,7 @@ static void backward_steps(struct maker *k, enum stream_place place, int i)
     }
 }
 
-/* -- the lists of a recipe --------------------------------------------------------------------- */
+/* -- the lists of a recipe ------------------------------------------------------------------- */
 
 typedef void steps_fn(struct maker *k, enum stream_place place, int i);
 
@@ -610,7 +611,7 @@ struct step_list streams_at(const struct streams *s, enum stream_pass pass, enum
     return (struct step_list){ &s->step[at.first], at.n };
 }
 
-/* -- as text ------------------------------------------------------------------------------------- */
+/* -- as text --------------------------------------------------------------------------------- */
 
 struct writer {
     const struct streams *s;
@@ -658,7 +659,7 @@ static void put_coef(struct writer *w, struct coef c)
             c.of, c.part);
 }
 
-/* `out = terms` of one lane. */
+/* Writes `out = terms` of one lane. */
 static void put_sum(struct writer *w, const struct mix *x, int lane)
 {
     bool any = false;
@@ -711,7 +712,7 @@ static void write_place(struct writer *w, enum stream_place place, int i)
     }
 }
 
-/* A product that is added to the stream itself. */
+/* Writes a product that is added to the stream itself. */
 static void write_product(struct writer *w, int i, const struct product *p, const char *name)
 {
     if (!p->residual.buffer)

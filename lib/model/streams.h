@@ -1,16 +1,18 @@
 /* streams.h - the residual stream of a recipe as lists, made once.
  *
- * A mix is a weighted sum of streams with its norm (op_list.h: mix_norm, lanes_mix): an output and terms, each with
- * what it reads, its coefficient, and where its gradient goes. Six places of a layer or of the model have steps,
- * in the order in which forward and backward take them: mixes, and what stands between mixes.
+ * A mix is a weighted sum of streams with its norm (op_list.h: mix_norm, lanes_mix): an output and
+ * terms, each with what it reads, its coefficient, and where its gradient goes. Six places of a
+ * layer or of the model have steps, in the order in which forward and backward take them: mixes,
+ * and what stands between mixes.
  *
  *     struct streams s;
  *     streams_make(&s, r);
- *     struct step_list l = streams_at(&s, STREAM_BACKWARD, STREAM_LEAVE, i);   // stream.c runs them
- *     streams_text(&s, print, NULL);                                           // gpt-train --plan prints them
+ *     struct step_list l = streams_at(&s, STREAM_BACKWARD, STREAM_LEAVE, i);   // stream.c runs it
+ *     streams_text(&s, print, NULL);                             // gpt-train --plan prints this
  *
- * References are symbolic: a buffer of model.h and its layer. So a list needs no memory and no device, and who plans
- * memory asks it what is used. Which keys of a recipe mean which terms is in streams.c alone.
+ * References are symbolic: a buffer of model.h and its layer. So a list needs no memory and no
+ * device, and the plan of memory asks it what is used. Which keys of a recipe mean which terms is
+ * in streams.c alone.
  * Threads: read-only once made.
  */
 #ifndef MODEL_STREAMS_H
@@ -66,7 +68,8 @@ enum scalar_role {
     N_SCALAR_ROLES
 };
 
-/* What a term is multiplied by: 1; 1/2; a learnable number of [scalars]; or a number a token, of [token_coefs]. */
+/* What a term is multiplied by: 1; 1/2; a learnable number of [scalars]; or a number a token, of
+ * [token_coefs]. */
 struct coef {
     enum { COEF_ONE, COEF_HALF, COEF_SCALAR, COEF_TOKEN } kind;
     uint8_t role; /* COEF_SCALAR: enum scalar_role */
@@ -81,8 +84,7 @@ struct term {
     struct ref x;
     struct ref dx; /* where its gradient goes; or none */
     bool add; /* to what dx holds by then; else dx is written */
-    uint8_t
-        runs; /* forward; backward; or, in place of that, with others at the beginning (inject_bwd) */
+    uint8_t runs; /* RUN_ bits: forward, backward; or at the begin in its place (inject_bwd) */
     uint8_t lanes; /* it is in */
     struct coef coef[2]; /* in each lane */
     int first, n; /* of so many channels alone; n = 0: all that x has */
@@ -103,7 +105,7 @@ struct mix {
 enum stream_act {
     DO_MIX, /* which: of streams.mix */
     DO_SKIP, /* skip_gate of `to` with x */
-    DO_COEFS, /* which: the block of [token_coefs] whose MLP runs, of x; backward: x's gradient is added to `to` */
+    DO_COEFS, /* which: the block of [token_coefs] whose MLP reads x; backward: gradient to `to` */
     DO_ROWS, /* which: the layer whose table's rows are gathered into `to` */
     DO_ADD, /* x to `to` */
     DO_ZERO, /* `to`, before it is added to */
@@ -178,7 +180,8 @@ static inline bool streams_use(const struct streams *s, enum buffer b, int layer
 {
     return s->used[layer] >> b & 1;
 }
-/* Calls line() with each mix and product, in the order of the forward, as a line of text without its end. */
+/* Calls line() with each mix and product, in the order of the forward, as a line of text without
+ * its end. */
 typedef void line_fn(void *ctx, const char *text);
 void streams_text(const struct streams *s, line_fn *line, void *ctx);
 
