@@ -20,16 +20,16 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     struct ops *o = m->ops;
     int64_t f = m->recipe->model.mlp_width;
     int at = m->recipe->layers[i].mlp;
-    bool add = !m->p.mlp->fresh, folds = mlp_folds(m->recipe, i);
-    const struct scalar *lambda = &m->p.mlp_lane0[i];
+    bool add = !m->p.mlp->fresh;
+    const struct product *product = &m->streams.layer[i].mlp;
+    struct scalar lambda = stream_scalar(m, a, product->scale);
     struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at);
     struct tensor g = bank_rows(m->p.mlp->g, 2 * f, at);
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
-    struct tensor dm = mlp_branch_grad(m, a);
-    const real *scale = folds ? lambda->value : NULL;
+    struct tensor dm = stream_tensor(a, product->dout);
+    const real *scale = lambda.value;
 
-    o->linear_t_bwd_w(o, tensor_rows(g, f, f), folds ? lambda->grad : NULL, dm, l->post, w2, scale,
-                      add);
+    o->linear_t_bwd_w(o, tensor_rows(g, f, f), lambda.grad, dm, l->post, w2, scale, add);
     if (m->recipe->precision.mlp.backward_fp8) /* post now holds its gradient */
         o->mlp_bwd_fp8(o, l->post, a->dy, dm, w1, mlp_weight8(m, i, 0, true), w2,
                        mlp_weight8(m, i, 1, false), scale, l->post);
@@ -67,13 +67,12 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct attention_part w = attention_weight(m, i, false), g = attention_weight(m, i, true);
     struct gate_input gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     struct tensor delta;
-    struct tensor dproduct = attention_branch_grad(m, a, i);
+    struct tensor dproduct = stream_tensor(a, m->streams.layer[i].attention.dout);
     struct qk_made made = { .rope = m->rope, .factor = l->factor };
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
-    enum values_grad values = xsa.v.data                              ? VALUES_ADDED
-                              : layer_adds(m->recipe, i, TOKEN_VALUE) ? VALUES_APART
-                                                                      : VALUES_JOINED;
+    bool apart = streams_at(&m->streams, STREAM_FORWARD, STREAM_VALUES, i).n;
+    enum values_grad values = xsa.v.data ? VALUES_ADDED : apart ? VALUES_APART : VALUES_JOINED;
 
     layer_shapes(m, a, i, b, &made.shape, &as);
     o->linear_bwd_w(o, g.o, p->out[i].grad, dproduct, l->gated, w.o, p->out[i].value, add);
@@ -84,7 +83,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
     o->attention_bwd(o, a->raw, l->dq, l->dk, l->dv, values, a->dy, l->q, l->k, l->v, l->lse, delta,
                      &as, &made);
-    stream_values_bwd(m, a, i);
+    stream_backward(m, a, STREAM_VALUES, i);
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, a->dy12 };
     if (spec->value >= 0)
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
@@ -131,12 +130,12 @@ static void layer_backward(struct model *m, struct acts *a, int i, const struct 
 {
     struct layer_acts *l = &a->layer[i];
 
-    stream_leave_bwd(m, a, i);
+    stream_backward(m, a, STREAM_LEAVE, i);
     mlp_backward(m, a, l, i);
-    stream_attended_bwd(m, a, i);
+    stream_backward(m, a, STREAM_ATTENDED, i);
     if (layer_attends(m->recipe, i))
         attention_backward(m, a, l, i, b);
-    stream_enter_bwd(m, a, i);
+    stream_backward(m, a, STREAM_ENTER, i);
     value_backward(m, a, i, b);
 }
 
@@ -180,7 +179,7 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
                   { p->mlp, m->recipe->model.mlp_width } };
     const int n = sizeof banks / sizeof *banks;
 
-    stream_end_bwd(m, a);
+    stream_backward(m, a, STREAM_END, 0);
     value_backward(m, a, m->recipe->n_layers, b);
     if (p->gate_table)
         o->zero(o, a->dnarrow);
@@ -192,7 +191,7 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
     for (int k = 0; k < n; k++)
         if (banks[k].p)
             banks[k].p->fresh = false;
-    stream_begin_bwd(m, a);
+    stream_backward(m, a, STREAM_BEGIN, 0);
     o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear->grad, a->dx0, p->embed->w, p->smear_gate->w,
                  p->smear->value, b);
     o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, &b->token, !p->embed->fresh);
@@ -218,13 +217,12 @@ void model_train(struct model *m, const struct batch *b, real *loss)
 {
     struct ops *o = m->ops;
     struct param *head = m->p.lm_head;
-    struct acts a;
+    struct acts *a = model_acts(m, b->tokens, true);
     struct head_loss h = model_head(m, b);
 
-    model_acts(m, &a, b->tokens, true);
-    model_forward(m, &a, b);
+    model_forward(m, a, b);
     model_need(m, head);
-    o->head_loss(o, loss, a.dy, head->g, !head->fresh, a.y, head->w, &h);
+    o->head_loss(o, loss, a->dy, head->g, !head->fresh, a->head, head->w, &h);
     done(m, head);
-    model_backward(m, &a, b);
+    model_backward(m, a, b);
 }

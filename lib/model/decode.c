@@ -60,13 +60,15 @@ static void init_cache(struct decoder *d, int i)
         return;
     k.data = o->alloc(o, tensor_bytes(k), "cached keys");
     v.data = o->alloc(o, tensor_bytes(v), "cached values");
-    d->cache[i] = (struct kv_cache){ .k = k,
-                                     .v = v,
-                                     .capacity = (int)(rows / d->sequences),
-                                     .key_offset = layer_key_offset(d->m->recipe, i),
-                                     .slot = d->slot,
-                                     .pos = d->next.pos,
-                                     .values_apart = layer_adds(d->m->recipe, i, TOKEN_VALUE) };
+    d->cache[i] =
+        (struct kv_cache){ .k = k,
+                           .v = v,
+                           .capacity = (int)(rows / d->sequences),
+                           .key_offset = layer_key_offset(d->m->recipe, i),
+                           .slot = d->slot,
+                           .pos = d->next.pos,
+                           .values_apart =
+                               streams_at(&d->m->streams, STREAM_FORWARD, STREAM_VALUES, i).n > 0 };
 }
 
 int decoder_init(struct decoder *d, struct model *m, int sequences, int most, int64_t context)
@@ -118,7 +120,7 @@ void decoder_rows(struct decoder *d, const struct decode_row *row, int n)
     d->rows = n;
 }
 
-static void forward(struct decoder *d, struct acts *a)
+static struct acts *forward(struct decoder *d)
 {
     struct model *m = d->m;
     struct batch b = { .tokens = d->rows,
@@ -127,26 +129,22 @@ static void forward(struct decoder *d, struct acts *a)
                        .pos = d->next.pos,
                        .before = d->next.before,
                        .apart = d->apart };
+    struct acts *a = model_acts(m, d->rows, false);
     m->cache = d->cache;
-    model_acts(m, a, d->rows, false);
     model_forward(m, a, &b);
     m->cache = NULL;
+    return a;
 }
 
-void decoder_fill(struct decoder *d)
-{
-    struct acts a;
-    forward(d, &a);
-}
+void decoder_fill(struct decoder *d) { forward(d); }
 
 void decoder_logits(struct decoder *d)
 {
     struct model *m = d->m;
     struct head_loss h = model_head(m, &(struct batch){ 0 });
-    struct acts a;
     assert(d->rows <= d->sequences);
-    forward(d, &a);
-    m->ops->logits(m->ops, tensor_rows(d->logits, 0, d->rows), a.y, m->p.lm_head->w, &h);
+    struct acts *a = forward(d);
+    m->ops->logits(m->ops, tensor_rows(d->logits, 0, d->rows), a->head, m->p.lm_head->w, &h);
 }
 
 void decoder_next(struct decoder *d, const struct choice *c)

@@ -9,7 +9,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     const struct model_params *p = &m->p;
     const struct layer_spec *spec = &m->recipe->layers[i];
     int heads = m->recipe->model.heads;
-    bool mixes = attention_mixes(m->recipe, i);
+    const struct product *product = &m->streams.layer[i].attention;
     struct attention_part w = attention_weight(m, i, false);
     struct gate_input gate = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
     struct qkv_shape qs;
@@ -28,7 +28,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     }
     o->qkv(o, l->q, l->k, l->v, l->factor, a->raw, l->y, w.qkv, p->qkv[i].value, &qs, m->rope,
            gate.y, gate.w, value_rows(m, i, false), b);
-    stream_values(m, a, i);
+    stream_forward(m, a, STREAM_VALUES, i, b);
     gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (m->cache) {
         if (m->cache[i].values_apart)
@@ -38,8 +38,8 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
         o->out_gate(o, l->gated, l->out, gate.y, gate.w, heads, xsa.v.data ? &xsa : NULL);
     }
-    o->linear(o, mixes ? l->o : l->attended, l->gated, w.o, p->out[i].value,
-              mixes ? NO_TENSOR : l->mixed);
+    o->linear(o, stream_tensor(a, product->out), l->gated, w.o, p->out[i].value,
+              stream_tensor(a, product->residual));
 }
 
 struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)
@@ -65,11 +65,13 @@ static void mlp_forward(struct model *m, struct acts *a, int i)
     struct ops *o = m->ops;
     struct layer_acts *l = &a->layer[i];
     int64_t f = m->recipe->model.mlp_width, at = m->recipe->layers[i].mlp;
-    bool mixes = mlp_mixes(m->recipe), fp8 = a->train && m->recipe->precision.mlp.fp8;
+    bool fp8 = a->train && m->recipe->precision.mlp.fp8;
+    const struct product *product = &m->streams.layer[i].mlp;
     struct tensor w = bank_rows(m->p.mlp->w, 2 * f, at);
     struct tensor w1 = tensor_rows(w, 0, f), w2 = tensor_rows(w, f, f);
-    const real *scale = mlp_folds(m->recipe, i) ? m->p.mlp_lane0[i].value : NULL;
-    struct tensor out = mixes ? l->m : l[1].in, residual = mixes ? NO_TENSOR : l->attended;
+    const real *scale = stream_scalar(m, a, product->scale).value;
+    struct tensor out = stream_tensor(a, product->out),
+                  residual = stream_tensor(a, product->residual);
 
     model_need(m, m->p.mlp);
     if (i == 0 && m->stale && a->train)
@@ -119,16 +121,16 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         model_need(m, p->gate_table);
         o->gather(o, a->narrow, p->gate_table->w, &b->token);
     }
-    stream_begin(m, a);
+    stream_forward(m, a, STREAM_BEGIN, 0, b);
     for (int i = 0; i < m->recipe->n_layers; i++) {
-        stream_enter(m, a, i, b);
+        stream_forward(m, a, STREAM_ENTER, i, b);
         if (layer_attends(m->recipe, i))
             attention_forward(m, a, i, b);
-        stream_attended(m, a, i);
+        stream_forward(m, a, STREAM_ATTENDED, i, b);
         mlp_forward(m, a, i);
-        stream_leave(m, a, i);
+        stream_forward(m, a, STREAM_LEAVE, i, b);
     }
-    stream_end(m, a, b);
+    stream_forward(m, a, STREAM_END, 0, b);
     m->stale = false;
 }
 
@@ -139,10 +141,9 @@ void model_eval(struct model *m, const struct batch *b, real *loss)
 
 void model_eval_part(struct model *m, const struct batch *b, int first, int n, real *loss)
 {
-    struct acts a;
+    struct acts *a = model_acts(m, b->tokens, false);
     struct head_loss h = model_head(m, b);
     h.tgt += first, h.before += first;
-    model_acts(m, &a, b->tokens, false);
-    model_forward(m, &a, b);
-    m->ops->head_eval(m->ops, loss, tensor_rows(a.y, first, n), m->p.lm_head->w, &h);
+    model_forward(m, a, b);
+    m->ops->head_eval(m->ops, loss, tensor_rows(a->head, first, n), m->p.lm_head->w, &h);
 }

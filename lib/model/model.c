@@ -8,9 +8,12 @@
 /* -- the plan of the arena ---------------------------------------------------- */
 
 struct planner {
+    const struct streams *s;
     char *base;
     size_t used;
     enum dtype act;
+    int64_t tokens;
+    bool train;
 };
 
 static struct tensor take(struct planner *p, enum dtype t, int64_t rows, int64_t cols)
@@ -30,19 +33,24 @@ static void reuse(struct planner *p, struct tensor old, struct tensor *const *ou
         *out[i] = tensor_rows(tensor_shape(old, n * T, d), i * T, T);
 }
 
+/* Takes a (T,D) buffer. */
+static struct tensor take_wide(struct planner *p)
+{
+    return take(p, p->act, p->tokens, p->s->recipe->model.width);
+}
+
 /* In evaluation, what is computed from raw, once it is read, takes its memory. */
 enum { SHARED = 6 }; /* times (T,D) in evaluation: raw, and q, k and v behind it */
 
-static void plan_attention(const struct recipe *r, struct planner *p, struct acts *a, int i,
-                           int64_t T, bool train)
+static void plan_attention(struct planner *p, struct acts *a, struct layer_acts *l, int i)
 {
-    struct layer_acts *l = &a->layer[i];
-    int64_t d = r->model.width;
-    struct tensor both = train ? NO_TENSOR : take(p, p->act, SHARED * T, d);
-    if (train) {
-        l->q = take(p, p->act, T, d);
+    const struct recipe *r = p->s->recipe;
+    int64_t T = p->tokens, d = r->model.width;
+    struct tensor both = p->train ? NO_TENSOR : take(p, p->act, SHARED * T, d);
+    if (p->train) {
+        l->q = take_wide(p);
         l->k = take(p, p->act, T + (layer_key_offset(r, i) != KEY_OFFSET_NONE), d);
-        l->v = take(p, p->act, T, d);
+        l->v = take_wide(p);
         l->factor = take(p, DT_REAL, 2 * r->model.heads, T);
     } else {
         a->raw = tensor_of(both.data, p->act, T, 3 * d);
@@ -50,120 +58,133 @@ static void plan_attention(const struct recipe *r, struct planner *p, struct act
         l->k = tensor_rows(both, 4 * T, T);
         l->v = tensor_rows(both, 5 * T, T);
     }
-    l->out = train ? take(p, p->act, T, d) : tensor_rows(both, 0, T);
+    l->out = p->train ? take_wide(p) : tensor_rows(both, 0, T);
     l->lse = take(p, DT_REAL, r->model.heads, T);
-    l->gated =
-        train ? take(p, p->act, T, d) : l->k; /* apart from raw, which attention_cached may read */
-    l->attended = take(p, p->act, T, d);
-    l->y2 = take(p, p->act, T, d);
+    l->gated = p->train ? take_wide(p) : l->k; /* apart from raw, which attention_cached may read */
 }
 
-/* Is the stream that enters layer i read again later on? */
-static bool stream_kept(const struct recipe *r, int i)
+/* True if a stream that enters layer i is read again by a later one. */
+static bool is_kept(const struct streams *s, int i)
 {
-    return i == 0 || stream_read_again(r, i) ||
-           (r->model.skip.tap == SKIP_LAYER && i == r->model.skip.from + 1);
+    return i == 0 || streams_use(s, BUFFER_din, i) ||
+           (s->skip.buffer == BUFFER_in && s->skip.layer == i);
 }
 
-/* The streams that enter layer i. In evaluation the layers share one buffer, but for the streams
+/* Plans the streams that enter layer i. In evaluation the layers share one buffer, but for the streams
  * that are read again later. */
-static void plan_streams(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
-                         bool train, int i)
+static void plan_streams(struct planner *p, struct acts *a, int i)
 {
+    const struct streams *s = p->s;
     struct layer_acts *l = &a->layer[i];
-    bool own = i > 0 ||
-               (r->model.inject == INJECT_AFTER && r->model.bigram.rows && !r->model.bigram.in_x0);
     int first = 1; /* the first layer whose input need not be kept */
 
-    while (stream_kept(r, first))
+    while (is_kept(s, first))
         first++;
-    l->in = !own                                       ? a->x0
-            : train || stream_kept(r, i) || i == first ? take(p, p->act, T, r->model.width)
-                                                       : a->layer[first].in;
-    if (r->model.lanes < 0 || i < r->model.lanes)
-        return;
-    l->in1 = i == r->model.lanes                ? l->in
-             : train || i == r->model.lanes + 1 ? take(p, p->act, T, r->model.width)
-                                                : l[-1].in1;
+    l->in = i == 0 && !s->apart                       ? a->x0
+            : p->train || is_kept(s, i) || i == first ? take_wide(p)
+                                                      : a->layer[first].in;
+    if (streams_use(s, BUFFER_in1, i))
+        l->in1 = p->train || !l[-1].in1.rows ? take_wide(p) : l[-1].in1;
 }
 
-static void plan_layer(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
-                       bool train, int i)
+/* True if layer i has that buffer; in evaluation, where all work in the buffers of one, if any has. */
+static bool has_buffer(const struct planner *p, enum buffer b, int i)
 {
-    int64_t d = r->model.width, f = r->model.mlp_width;
-    struct layer_acts *l = &a->layer[i];
-    bool attends = !train || layer_attends(r, i), two = layer_two_lanes(r, i);
+    bool any = streams_use(p->s, b, i);
+    for (int k = 0; !p->train && k < p->s->recipe->n_layers; k++)
+        any |= streams_use(p->s, b, k);
+    return any;
+}
 
-    if (r->model.inject == INJECT_BEFORE || layer_adds(r, i, TOKEN_STREAM))
-        l->mixed = take(p, p->act, T, d);
-    l->y = r->model.attend_as >= 0 && i > r->model.attend_as ? a->layer[r->model.attend_as].y
-                                                             : take(p, p->act, T, d);
-    l->y2 = l->y;
-    l->attended = r->model.inject == INJECT_BEFORE   ? l->mixed
-                  : r->model.inject_bare && !attends ? take(p, p->act, T, d)
-                                                     : l->in;
+/* Plans what layer i has beside its streams; in evaluation, what all layers have. */
+static void plan_layer(struct planner *p, struct acts *a, struct layer_acts *l, int i)
+{
+    const struct recipe *r = p->s->recipe;
+    const struct layer_streams *made = &p->s->layer[i];
+    int64_t T = p->tokens, f = r->model.mlp_width;
+    bool attends = !p->train || layer_attends(r, i);
+    const struct {
+        enum buffer b;
+        struct tensor *at;
+    } wide[] = { { BUFFER_mixed, &l->mixed },
+                 { BUFFER_y, &l->y },
+                 { BUFFER_attended, &l->attended },
+                 { BUFFER_attended1, &l->attended1 },
+                 { BUFFER_y2, &l->y2 } };
+
+    for (size_t k = 0; k < sizeof wide / sizeof *wide; k++)
+        if (has_buffer(p, wide[k].b, i))
+            *wide[k].at = take_wide(p);
     if (attends)
-        plan_attention(r, p, a, i, T, train);
-    if (two)
-        l->attended1 = take(p, p->act, T, d);
-    l->post =
-        train || f > SHARED * d ? take(p, p->act, T, f) : tensor_of(a->raw.data, p->act, T, f);
-    /* The backward reads a product that a learnable coefficient multiplies. */
+        plan_attention(p, a, l, i);
+    l->post = p->train || f > SHARED * r->model.width ? take(p, p->act, T, f)
+                                                      : tensor_of(a->raw.data, p->act, T, f);
     l->o = l->m = a->product;
-    if (train && attends && (two || r->model.post_single || recipe_token_role(r, i, TOKEN_ATTN)))
-        l->o = take(p, p->act, T, d);
-    bool keeps_m = train && mlp_mixes(r) && !mlp_folds(r, i);
-    if (keeps_m)
-        l->m = take(p, p->act, T, d);
-    if (train && r->model.inject == INJECT_AFTER)
-        l->g = keeps_m ? l->m : take(p, p->act, T, d);
-    if (train && attends) /* the MLP's backward comes before attention's */
-        reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T, d);
+    if (!p->train)
+        return;
+    if (made->attention.kept)
+        l->o = take_wide(p);
+    if (made->mlp.kept)
+        l->m = take_wide(p);
+    if (has_buffer(p, BUFFER_g, i))
+        l->g = made->mlp.kept ? l->m : take_wide(p);
+    if (attends) /* the MLP's backward comes before attention's */
+        reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T,
+              r->model.width);
 }
 
-/* In evaluation all layers work in the buffers of one, planned as if it had attention. */
-static void share_layer(const struct recipe *r, struct planner *p, struct acts *a,
-                        const struct layer_acts *shared, int64_t T, int i)
+/* Names what layer i reads and writes of other buffers. */
+static void name_buffers(const struct streams *s, struct acts *a, int i)
 {
-    struct layer_acts *l = &a->layer[i], own = *l;
+    struct layer_acts *l = &a->layer[i];
 
-    *l = *shared;
-    l->in = own.in;
-    l->in1 = own.in1;
-    l->mixed = layer_adds(r, i, TOKEN_STREAM) ? own.mixed : l->mixed;
-    l->rows = own.rows;
-    if (!layer_attends(r, i)) {
-        l->attended = r->model.inject == INJECT_BEFORE ? l->mixed
-                      : r->model.inject_bare           ? l->attended
-                                                       : l->in;
-        l->y2 = l->y;
+    l->y = stream_tensor(a, s->layer[i].y);
+    l->y2 = stream_tensor(a, s->layer[i].y2);
+    l->attended = stream_tensor(a, s->layer[i].attended);
+}
+
+static void plan_layers(struct planner *p, struct acts *a)
+{
+    struct layer_acts shared = { 0 };
+    int n = p->s->recipe->n_layers;
+
+    for (int i = 0; i <= n; i++)
+        plan_streams(p, a, i);
+    if (!p->train)
+        plan_layer(p, a, &shared, 0);
+    for (int i = 0; i < n; i++) {
+        struct layer_acts *l = &a->layer[i], own = *l;
+        if (p->train) {
+            plan_layer(p, a, l, i);
+        } else {
+            *l = shared;
+            l->in = own.in, l->in1 = own.in1, l->rows = own.rows;
+        }
+        if (!p->train && p->s->skip.buffer == BUFFER_attended && p->s->skip.layer == i)
+            l->attended = take_wide(p);
+        name_buffers(p->s, a, i);
     }
-    if (layer_two_lanes(r, i))
-        l->attended1 = i == r->model.lanes ? take(p, p->act, T, r->model.width) : l[-1].attended1;
 }
-
-static void plan_backward(const struct recipe *r, struct planner *p, struct acts *a, int64_t T)
+static void plan_backward(struct planner *p, struct acts *a)
 {
-    int64_t d = r->model.width;
-    bool branch = mlp_mixes(r);
-
-    for (int i = 0; i < r->n_layers; i++)
-        branch |= attention_mixes(r, i);
+    const struct recipe *r = p->s->recipe;
     struct tensor *const wide[] = { &a->dx, &a->dy, &a->dx0, &a->dskip };
+    int64_t T = p->tokens;
+
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
-        *wide[i] = take(p, p->act, T, d);
+        *wide[i] = take_wide(p);
     if (r->precision.mlp.down_fp8) { /* read before any of these is written */
         a->post8 = tensor_of(a->dx.data, DT_E4M3, T, r->model.mlp_width);
         if (tensor_bytes(a->post8) > 4 * tensor_bytes(a->dx))
             a->post8 = take(p, DT_E4M3, T, r->model.mlp_width);
     }
     for (int i = 1; i <= r->n_layers; i++)
-        if (stream_read_again(r, i))
-            a->din[i] = take(p, p->act, T, d);
-    if (branch)
-        a->dbranch = take(p, p->act, T, d);
-    if (r->model.lanes >= 0)
-        a->dx1 = take(p, p->act, T, d);
+        if (streams_use(p->s, BUFFER_din, i))
+            a->layer[i].din = take_wide(p);
+    if (p->s->products)
+        a->dbranch = take_wide(p);
+    if (streams_use(p->s, BUFFER_dx1, 0))
+        a->dx1 = take_wide(p);
     if (r->model.bigram.rows)
         a->dbigram = take(p, p->act, T, r->model.bigram.width);
     a->dy12 = take(p, p->act, T, GATE_WIDTH);
@@ -175,24 +196,23 @@ static void plan_backward(const struct recipe *r, struct planner *p, struct acts
 }
 
 /* What [token_coefs] needs: the MLPs' outputs, and rows of tables. */
-static void plan_tokens(const struct recipe *r, struct planner *p, struct acts *a, int64_t T,
-                        bool train)
+static void plan_tokens(struct planner *p, struct acts *a)
 {
+    const struct recipe *r = p->s->recipe;
+    int64_t T = p->tokens;
     int n[MAX_TOKEN_TERMS] = { 0 }; /* coefficients of each block */
 
-    for (int k = 0; k < r->token_coefs.n; k++) {
-        const struct token_term *t = &r->token_coefs.term[k];
-        n[t->block] += t->parts;
-        if (t->source != SOURCE_TABLE || a->layer[t->layer].rows.rows)
-            continue;
-        a->layer[t->layer].rows = take(p, p->act, T, r->model.width);
-        if (train && t->layer == r->n_layers)
-            a->layer[t->layer].drows = take(p, p->act, T, r->model.width);
-    }
+    for (int i = 0; i <= r->n_layers; i++)
+        if (streams_use(p->s, BUFFER_rows, i))
+            a->layer[i].rows = take_wide(p);
+    if (p->train && streams_use(p->s, BUFFER_drows, r->n_layers))
+        a->layer[r->n_layers].drows = take_wide(p);
+    for (int k = 0; k < r->token_coefs.n; k++)
+        n[r->token_coefs.term[k].block] += r->token_coefs.term[k].parts;
     for (int b = 0; b < r->token_coefs.n_blocks; b++) {
         a->hidden[b] = take(p, p->act, T, r->token_coefs.hidden);
         a->coefs[b] = take(p, DT_REAL, T, n[b]);
-        a->dcoefs[b] = train ? take(p, DT_REAL, T, n[b]) : NO_TENSOR;
+        a->dcoefs[b] = p->train ? take(p, DT_REAL, T, n[b]) : NO_TENSOR;
     }
     for (int k = 0; k < r->token_coefs.n; k++) {
         const struct token_term *t = &r->token_coefs.term[k];
@@ -207,68 +227,60 @@ static int pair_of(const struct layer_spec *l) { return l->attention == ATTN_PAI
 static int plan_of(const struct layer_spec *l) { return 2 * l->long_window + pair_of(l) - 1; }
 
 /* The same function computes the size of the arena (base NULL) and its layout. */
-static size_t plan_acts(const struct recipe *r, struct planner *p, struct acts *a, int T,
-                        bool train)
+static size_t plan_acts(struct planner p, struct acts *a)
 {
-    int64_t d = r->model.width;
-    struct layer_acts shared = { 0 };
+    const struct recipe *r = p.s->recipe;
+    int T = (int)p.tokens;
     memset(a, 0, sizeof *a);
     a->tokens = T;
-    a->train = train;
-    a->x0 = take(p, p->act, T, d);
+    a->train = p.train;
+    a->x0 = take_wide(&p);
     if (r->model.bigram.rows)
-        a->bigram = take(p, p->act, T, r->model.bigram.width);
-    plan_tokens(r, p, a, T, train);
+        a->bigram = take(&p, p.act, T, r->model.bigram.width);
+    plan_tokens(&p, a);
     if (r->model.gate_table) {
-        a->narrow = take(p, p->act, T, r->model.gate_table);
-        a->logits = take(p, p->act, T, GATE_LOGITS);
+        a->narrow = take(&p, p.act, T, r->model.gate_table);
+        a->logits = take(&p, p.act, T, GATE_LOGITS);
     }
-    if (mlp_mixes(r) || attention_mixes(r, 0))
-        a->product = take(p, p->act, T, d);
+    if (p.s->products)
+        a->product = take_wide(&p);
     for (int i = 0; i < r->n_layers; i++) {
         int pair = pair_of(&r->layers[i]), k = plan_of(&r->layers[i]);
         if (layer_attends(r, i) && !a->plan[k].rows)
             a->plan[k] =
-                take(p, DT_U8, 1, (int64_t)attn_plan_bytes(pair * T, r->model.heads / pair));
+                take(&p, DT_U8, 1, (int64_t)attn_plan_bytes(pair * T, r->model.heads / pair));
     }
-    if (train)
-        a->raw = take(p, p->act, T, 3 * d);
-    for (int i = 0; i <= r->n_layers; i++) {
-        plan_streams(r, p, a, T, train, i);
-        if (i < r->n_layers && (train || i == 0))
-            plan_layer(r, p, a, T, train, i);
-        if (i == 0)
-            shared = a->layer[0];
-        if (i < r->n_layers && !train) {
-            if (i && layer_adds(r, i, TOKEN_STREAM))
-                a->layer[i].mixed = take(p, p->act, T, d);
-            share_layer(r, p, a, &shared, T, i);
-        }
-    }
-    if (!train && r->model.skip.from >= 0 && r->model.skip.tap == SKIP_ATTENTION)
-        a->layer[r->model.skip.from].attended = take(p, p->act, T, d);
-    struct tensor both = train ? NO_TENSOR : tensor_of(a->raw.data, p->act, 2 * T, d);
-    a->z = train ? take(p, p->act, T, d) : tensor_rows(both, 0, T);
-    a->y = train ? take(p, p->act, T, d) : tensor_rows(both, T, T);
-    if (train)
-        plan_backward(r, p, a, T);
-    return p->used;
+    if (p.train)
+        a->raw = take(&p, p.act, T, 3 * (int64_t)r->model.width);
+    plan_layers(&p, a);
+    struct tensor both = p.train ? NO_TENSOR : tensor_of(a->raw.data, p.act, 2 * T, r->model.width);
+    a->z = p.train ? take_wide(&p) : tensor_rows(both, 0, T);
+    a->head = p.train ? take_wide(&p) : tensor_rows(both, T, T);
+    if (p.train)
+        plan_backward(&p, a);
+    return p.used;
 }
 
-size_t model_arena_bytes(const struct recipe *r, enum dtype act, int tokens, int val_tokens)
+static size_t arena_bytes(const struct streams *s, enum dtype act, int tokens, int val_tokens)
 {
     struct acts a;
-    size_t train = plan_acts(r, &(struct planner){ .act = act }, &a, tokens, true);
-    size_t val = plan_acts(r, &(struct planner){ .act = act }, &a, val_tokens, false);
+    size_t train =
+        plan_acts((struct planner){ .s = s, .act = act, .tokens = tokens, .train = true }, &a);
+    size_t val = plan_acts((struct planner){ .s = s, .act = act, .tokens = val_tokens }, &a);
     return train > val ? train : val;
 }
 
-void model_acts(const struct model *m, struct acts *a, int tokens, bool train)
+struct acts *model_acts(struct model *m, int tokens, bool train)
 {
-    struct planner p = { m->arena, 0, m->ops->act };
-    size_t used = plan_acts(m->recipe, &p, a, tokens, train);
+    struct acts *a = &m->acts[train];
+    struct planner p = { &m->streams, m->arena, 0, m->ops->act, tokens, train };
+
+    if (a->tokens == tokens)
+        return a;
+    size_t used = plan_acts(p, a);
     assert(used <= m->arena_bytes);
     (void)used;
+    return a;
 }
 
 /* -- parameters and scalars by role ---------------------------------------------------- */
@@ -375,12 +387,13 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     int rc;
     *m = (struct model){ .recipe = r, .banks = b, .ops = o, .rope_updates = -1 };
     find_roles(m);
+    streams_make(&m->streams, r);
     if (m->p.lm_head->spec->codes)
         banks_keep_fp8(b, m->p.lm_head, (real)r->precision.head.w_scale);
     for (int k = 0; k < recipe_mlp_copies(r) && m->p.mlp->g.data; k++)
         banks_keep_fp8_each(b, m->p.mlp, k, r->model.mlp_width, 2 * (int64_t)r->model.mlp_width,
                             k ? r->precision.mlp.down_fp8 : r->precision.mlp.backward_fp8);
-    m->arena_bytes = model_arena_bytes(r, o->act, tokens, val_tokens);
+    m->arena_bytes = arena_bytes(&m->streams, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");
     m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->model.head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
@@ -464,6 +477,16 @@ void gate_input_bwd(struct model *m, struct acts *a, const struct layer_acts *l,
     if (m->p.gate_table)
         m->ops->gate_logits_bwd(m->ops, a->dy12, add, a->dnarrow, bank_rows(bank->g, heads, row),
                                 a->dlogits, l->y, a->narrow, bank_rows(bank->w, heads, row));
+}
+
+struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i)
+{
+    if (!m->recipe->model.xsa || m->recipe->layers[i].attention != ATTN_PLAIN)
+        return (struct xsa){ NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
+    return (struct xsa){ .v = l->v,
+                         .alpha = tensor_rows(m->p.xsa_alphas->w, i, 1),
+                         .dv = l->dv, /* to which attention_bwd adds */
+                         .dalpha = tensor_rows(m->p.xsa_alphas->g, i, 1) };
 }
 
 struct tensor value_rows(const struct model *m, int i, bool grad)

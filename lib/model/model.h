@@ -3,7 +3,7 @@
  * forward.c and backward.c follow record-61.md 2 and 3 and record-74.md 5 and
  * 7: a list of ops over the buffers below, with the layer map, banks and
  * learnable scalars of the recipe. The residual stream around attention and MLP,
- * which differs between records, is in stream.c.
+ * which differs between records, is lists (streams.h) that stream.c runs.
  *
  *     struct model m;
  *     if ((rc = model_init(&m, &banks, tokens_max, val_tokens_max))) return rc;
@@ -14,8 +14,8 @@
  *                                               // m.next: loss[1] += that of next tokens alone
  *     model_eval(&m, &batch, loss);             // loss[0] += sum of token losses
  *
- * All activations are in one arena allocated by model_init; the offset of a
- * buffer depends on the number of tokens alone, so a captured graph stays valid.
+ * All activations are in one arena allocated by model_init, planned once for a number of tokens:
+ * a buffer's place depends on that alone, so a captured graph stays valid.
  * model_set uploads; model_train and model_eval only queue ops.
  * Threads: one model belongs to one rank's thread.
  */
@@ -23,6 +23,7 @@
 #define MODEL_MODEL_H
 
 #include "model/bank.h"
+#include "model/streams.h"
 #include "recipe/schedule.h"
 
 struct scalar {
@@ -51,14 +52,15 @@ struct layer_acts {
     struct tensor g; /* (T,D) of the stream, where x0 and bigrams are added after attention */
     struct tensor dq, dk, dv; /* (T,D) */
     struct tensor drows; /* (T,D) of the value-embedding rows; before, what XSA gives of dv */
+    struct tensor din; /* (T,D) of `in` where it is read again later, by those */
 };
 
 /* Buffers of one forward and backward. */
 struct acts {
-    int tokens;
+    int tokens; /* 0: not planned yet */
     bool train; /* else an evaluation, whose MLPs are never in fp8 */
-    struct layer_acts layer[MAX_LAYERS + 1]; /* the last holds only `in`: the output */
-    struct tensor x0, z, y; /* (T,D): input, head's input before and after its norm */
+    struct layer_acts layer[MAX_LAYERS + 1]; /* of the last layer + 1: `in`, the output, and rows */
+    struct tensor x0, z, head; /* (T,D): input, head's input before and after its norm */
     struct tensor bigram; /* (T,P): rows of the bigram table */
     struct tensor narrow, dnarrow; /* (T,gate_table): rows of the narrow embedding */
     struct tensor logits, dlogits; /* (T,16), (T,12): of the gates at hand, with gate_table */
@@ -68,9 +70,6 @@ struct acts {
     struct tensor dy; /* (T,D) of the input of attention, MLP or head */
     struct tensor dbranch; /* (T,D) of o or m */
     struct tensor dx0, dbigram, dskip; /* (T,D) */
-    struct tensor din[MAX_LAYERS + 1]; /* (T,D) of `in` where it is read again later, by those */
-    /* True of a gradient that is written: further ones are added. */
-    bool have_dx0, have_dbigram, have_din[MAX_LAYERS + 1];
     /* The MLPs of [token_coefs], by block: hidden layer before its activation, outputs, their
      * gradients; and of each row the coefficient. */
     struct tensor hidden[MAX_TOKEN_TERMS], coefs[MAX_TOKEN_TERMS], dcoefs[MAX_TOKEN_TERMS];
@@ -95,8 +94,10 @@ struct model {
     struct banks *banks;
     struct ops *ops;
     struct model_params p;
+    struct streams streams;
     void *arena;
     size_t arena_bytes;
+    struct acts acts[2]; /* planned last: of evaluation, of training */
     struct rope rope;
     real *mtp; /* device: MTP weights of the step, then that of prefixes */
     struct token_mask never; /* device: of evaluation; or none */
@@ -138,16 +139,18 @@ void model_eval(struct model *m, const struct batch *b, real *loss);
 /* Of n tokens alone, those at first .. first + n - 1. */
 void model_eval_part(struct model *m, const struct batch *b, int first, int n, real *loss);
 
-/* Bytes of the arena for --plan; the same code that model_init uses. */
-size_t model_arena_bytes(const struct recipe *r, enum dtype act, int tokens, int val_tokens);
-
 /* -- for forward.c and backward.c ------------------------------------------ */
 static inline void model_need(struct model *m, struct param *p)
 {
     if (m->need)
         m->need(m->ctx, p);
 }
-void model_acts(const struct model *m, struct acts *a, int tokens, bool train);
+/* The buffers of so many tokens. */
+struct acts *model_acts(struct model *m, int tokens, bool train);
+static inline bool layer_attends(const struct recipe *r, int i)
+{
+    return r->layers[i].attention != ATTN_NONE;
+}
 /* The bank that has layer i's four matrices of attention, or Q and K, and the first of their rows. */
 struct param *attention_bank(const struct model *m, int i);
 int64_t attention_row(const struct model *m, int i);
@@ -187,38 +190,17 @@ void layer_shapes(const struct model *m, const struct acts *a, int i, const stru
 /* Layer i's rows of its value-embedding table, as weight (grad: as gradient); none without one. */
 struct tensor value_rows(const struct model *m, int i, bool grad);
 
-/* -- stream.c: the residual stream around attention and MLP ------------------ */
-bool layer_attends(const struct recipe *r, int i);
-bool layer_two_lanes(const struct recipe *r, int i);
-/* Is the product of attention (the MLP) added to the stream by a mix, or by the product itself? */
-bool attention_mixes(const struct recipe *r, int i);
-bool mlp_mixes(const struct recipe *r);
 /* Of the layer's attention; none where it is not exclusive. */
 struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i);
-/* Is the stream that enters layer i read again by a later one, so that its gradient has two parts? */
-bool stream_read_again(const struct recipe *r, int i);
-/* Are other streams added to the one that enters layer i, with coefficients of tokens? To its values? */
-bool layer_adds(const struct recipe *r, int i, enum token_role role);
-/* Those of attention's values, in place; l->drows holds what dv lacks of XSA. */
-void stream_values(struct model *m, struct acts *a, int i);
-void stream_values_bwd(struct model *m, struct acts *a, int i);
-/* Does the MLP's lambda scale its second product? */
-bool mlp_folds(const struct recipe *r, int i);
-/* The stream before layer 0, before attention, after it, after the MLP; before the head. */
-void stream_begin(struct model *m, struct acts *a);
-void stream_enter(struct model *m, struct acts *a, int i, const struct batch *b);
-void stream_attended(struct model *m, struct acts *a, int i);
-void stream_leave(struct model *m, struct acts *a, int i);
-void stream_end(struct model *m, struct acts *a, const struct batch *b);
-/* The backward of each, in reverse order. They take and leave the gradients of the lanes in dx and
- * dx1, read in dy (and dy12) the gradient of the norm that the forward made, and write the gradient
- * of the product to attention_branch_grad or mlp_branch_grad. */
-void stream_end_bwd(struct model *m, struct acts *a);
-void stream_leave_bwd(struct model *m, struct acts *a, int i);
-void stream_attended_bwd(struct model *m, struct acts *a, int i);
-void stream_enter_bwd(struct model *m, struct acts *a, int i);
-void stream_begin_bwd(struct model *m, struct acts *a);
-struct tensor attention_branch_grad(const struct model *m, const struct acts *a, int i);
-struct tensor mlp_branch_grad(const struct model *m, const struct acts *a);
+
+/* -- stream.c: runs the lists of the residual stream ----------------------------- */
+struct tensor stream_tensor(const struct acts *a, struct ref r);
+struct scalar stream_scalar(const struct model *m, const struct acts *a, struct coef c);
+/* The steps of a place (streams.h); layer 0 for those of the model. */
+void stream_forward(struct model *m, struct acts *a, enum stream_place place, int layer,
+                    const struct batch *b);
+/* Takes and leaves the gradients of the lanes in dx and dx1, reads in dy (and dy12) the gradient of
+ * the norm that the forward made, and writes that of a product to its product.dout. */
+void stream_backward(struct model *m, struct acts *a, enum stream_place place, int layer);
 
 #endif

@@ -162,16 +162,17 @@ struct floor {
 
 /* The least time of a step, from FLOPs and bytes counted from the recipe's shapes, at these rates.
  * attn_flops: of the scores and values of the documents at hand, forward and backward. */
-static struct floor floor_of(const struct recipe *r, const struct step_schedule *p, int ranks,
+static struct floor floor_of(const struct streams *s, const struct step_schedule *p, int ranks,
                              double attn_flops, const struct rates *at)
 {
+    const struct recipe *r = s->recipe;
     double T = (double)p->tokens / ranks, d = r->model.width, layers = r->n_layers, attn = 0,
            passes = 0;
     for (int i = 0; i < r->n_layers; i++) {
         attn += layer_attends(r, i);
-        passes += PASSES_PER_LAYER + (layer_two_lanes(r, i)   ? PASSES_OF_LANES
-                                      : attention_mixes(r, i) ? PASSES_OF_MIXES
-                                                              : 0);
+        passes += PASSES_PER_LAYER + (s->layer[i].lanes == 2                  ? PASSES_OF_LANES
+                                      : s->layer[i].attention.residual.buffer ? 0
+                                                                              : PASSES_OF_MIXES);
     }
     double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->model.mlp_width);
     int in_fp8 = (r->precision.mlp.fp8 != MLP_BF16) + r->precision.mlp.down_fp8 +
@@ -180,10 +181,10 @@ static struct floor floor_of(const struct recipe *r, const struct step_schedule 
     double head = 6 * T * d * r->model.vocab;
     double moved = passes * T * d * at->element +
                    T * r->model.vocab * (r->precision.head.fp8 ? at->logit_fp8 : at->logit);
-    double s = (products - fp8) / at->products + fp8 / at->fp8 +
-               head / (r->precision.head.fp8 ? at->fp8 : at->products) +
-               attn_flops / at->attention + moved / at->copy;
-    return (struct floor){ .flops = products + head + attn_flops, .ms = 1e3 * s };
+    double seconds = (products - fp8) / at->products + fp8 / at->fp8 +
+                     head / (r->precision.head.fp8 ? at->fp8 : at->products) +
+                     attn_flops / at->attention + moved / at->copy;
+    return (struct floor){ .flops = products + head + attn_flops, .ms = 1e3 * seconds };
 }
 
 /* -- forms of a step ------------------------------------------------------------------ */
@@ -462,7 +463,7 @@ static void print_row(const struct stage_bench *s, int stage, int n, double *con
                       double *scratch, const struct rates *rates, struct report *out)
 {
     const struct rank *k = s->k;
-    struct floor fl = floor_of(k->run->recipe, &s->even, k->world, s->attn_flops, rates);
+    struct floor fl = floor_of(&k->model.streams, &s->even, k->world, s->attn_flops, rates);
     struct estimate optim = difference(ms[MUTED], ms[MODEL], n, scratch);
     struct estimate exposed = difference(ms[STEP], ms[MUTED], n, scratch);
     double model = stats_median(ms[MODEL], n), step = stats_median(ms[STEP], n);

@@ -1,6 +1,7 @@
 /* plan.c - memory, communication and schedule of a run, computed from the recipe (--plan). */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/report.h"
 #include "optim/rules.h"
@@ -339,6 +340,34 @@ static int plan_actions(const struct recipe *r, int ranks, struct report *out)
     return 0;
 }
 
+/* Prints a line of the streams, broken before operators at 80 columns. */
+static void plan_stream(void *out, const char *text)
+{
+    enum { WIDTH = 80, INDENT = 4 };
+    int indent = 0;
+
+    for (size_t n; *text; text += n + (text[n] == ' '), indent = INDENT) {
+        size_t room = WIDTH - (size_t)indent, all = strlen(text);
+        n = all;
+        for (size_t k = 1; all > room && k <= room; k++)
+            if (!strncmp(&text[k], " + ", 3) || !strncmp(&text[k], " - ", 3) ||
+                !strncmp(&text[k], " | ", 3))
+                n = k;
+        report_line(out, "streams", "%*s%.*s", indent, "", (int)n, text);
+    }
+}
+
+static int plan_streams(const struct recipe *r, struct report *out)
+{
+    struct streams *s = malloc(sizeof *s);
+    if (!s)
+        return err_memory();
+    streams_make(s, r);
+    streams_text(s, plan_stream, out);
+    free(s);
+    return 0;
+}
+
 static void plan_remark(void *out, const char *text)
 {
     report_line(out, "remark", "remark: %s", text);
@@ -404,7 +433,8 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
-    rc = plan_actions(r, ranks, &out);
+    if (!(rc = plan_streams(r, &out)))
+        rc = plan_actions(r, ranks, &out);
     recipe_remarks(r, plan_remark, &out);
     if (!rc)
         rc = data && strcmp(data, "-") ? plan_data(r, data, val, &out) : 0;

@@ -49,6 +49,44 @@ load few_steps
     done
 }
 
+# Record 74's by record-74.md 5: l0 in[i], lanes 0 and 1 of layer 7 on; record 84's by record-84.md 5.
+@test "--plan prints the residual stream as lists, in 80 columns" {
+    plan() { run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$1"; [ "$status" -eq 0 ] && [ -z "$stderr" ]; }
+    lines() { while IFS= read -r line; do grep -qxF -- "$line" <<<"$output" || { echo "missing: $line"; return 1; }; done; }
+    plan record-61
+    lines <<'END'
+begin in = x0
+layer 3 mixed = residual[3] in + x0[3] x0 | norm y
+layer 3 attended = mixed + attention, by the product
+layer 3 attended = attended | norm y2
+layer 3 in[4] = attended + MLP, by the product
+layer 6 in = in + skip gate(x0) in[4]
+end z = in - backout in[8] | norm head
+END
+    plan record-74
+    lines <<'END'
+begin in = x0 + bigram[0] bigram | norm y
+layer 0 attended = residual[0] in + o + x0[0] x0 | norm y2
+layer 3 attended = residual[3] in + o + x0[3] x0 + bigram[3] bigram | norm y2
+layer 3 in[4] = residual_mlp[3] attended + mlp_lane0[3] m | norm y[4]
+layer 6 in = in + skip gate(x0) attended[3]
+layer 7 attended1 = residual[7] in + attn_lane1[7] o | norm y2
+layer 8 attended1 = residual[8] in1 + attn_lane1[8] o | norm y2
+layer 8 in1[9] = residual_mlp[8] attended1 + mlp_lane1[8] m
+end z = 1/2 in + 1/2 in1 - backout in[8] | norm head
+END
+    plan record-84
+    lines <<'END'
+begin x0 = x0 + bigram[0] bigram | norm y
+layer 10 mixed = (1 + token[5]) in + token[3] x0 + token[4] in[8]
+layer 10 v = v + token[0] x0 + token[1] in[8] + token[2] in
+    + token[6] rows[0:384] + token[6.1] rows[384:768]
+layer 10 in[11] = token[11] attended + token[12] m
+END
+    run awk '/^(begin|layer|end|   ) / { n++; if (length > 80) print } END { exit n < 30 }' <<<"$output"
+    [ "$status" -eq 0 ] && [ -z "$output" ]
+}
+
 # MB and MiB of the lines that tell sums, one a line.
 plan_sums() {
     "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks 8 "$@" |

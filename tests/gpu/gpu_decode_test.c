@@ -307,14 +307,13 @@ static void full_logits(struct side *x)
     struct head_loss h = model_head(&x->s.m, &b);
     struct tensor z = tensor_of(NULL, DT_F32, TOKENS - FILLED, x->s.r->model.vocab);
     int32_t *cu = o->alloc(o, 8, "cu");
-    struct acts a;
 
     z.data = o->alloc(o, tensor_bytes(z), "logits");
     o->upload(o, cu, (int32_t[]){ 0, TOKENS }, 8);
     b.cu = cu, b.ncu = 2;
-    model_acts(&x->s.m, &a, TOKENS, false);
-    model_forward(&x->s.m, &a, &b);
-    o->logits(o, z, tensor_rows(a.y, FILLED, TOKENS - FILLED), x->s.m.p.lm_head->w, &h);
+    struct acts *a = model_acts(&x->s.m, TOKENS, false);
+    model_forward(&x->s.m, a, &b);
+    o->logits(o, z, tensor_rows(a->head, FILLED, TOKENS - FILLED), x->s.m.p.lm_head->w, &h);
     x->full = floats_of(o, z);
     x->tok = malloc(TOKENS * sizeof *x->tok);
     o->download(o, x->tok, b.token.row, TOKENS * sizeof *x->tok);

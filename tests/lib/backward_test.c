@@ -183,6 +183,34 @@ static void check_spare(void)
     CHECK_OK(small_close(&s[1]));
 }
 
+/* x0 where no recipe adds it: an entry of one list, which forward, backward and evaluation follow. Its
+ * number is that of layer 6, which record 74 does not read. */
+static void check_new_term(void)
+{
+    static const struct small_form form = { "record-74", { NULL } };
+    struct small s;
+
+    if (!open_form(&s, &form, 74))
+        return;
+    struct step_list l = streams_at(&s.m.streams, STREAM_FORWARD, STREAM_LEAVE, 2);
+    struct mix *x = &s.m.streams.mix[l.step[l.n - 1].which];
+    const real *number = s.m.p.x0[6].grad;
+
+    small_loss(&s);
+    CHECK(*number == 0);
+    x->term[x->n++] =
+        (struct term){ .x = { BUFFER_x0, 0 },
+                       .dx = { BUFFER_dx0, 0 },
+                       .add = true,
+                       .runs = RUN_FORWARD | RUN_BACKWARD,
+                       .lanes = LANE0,
+                       .coef = { { .kind = COEF_SCALAR, .role = ROLE_x0, .of = 6 } } };
+    small_loss(&s);
+    CHECK(*number != 0);
+    snprintf(s.label, sizeof s.label, "record-74 with x0 after layer 2's MLP");
+    check_model(&s, false);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t drawn = argc > 1 ? strtoull(argv[1], NULL, 0) : 400;
@@ -191,6 +219,7 @@ int main(int argc, char **argv)
         check_form(&small_forms[i]);
     check_fold();
     check_spare();
+    check_new_term();
     for (uint64_t seed = 0; seed < drawn; seed++)
         check_drawn(seed);
     return check_done();

@@ -48,14 +48,13 @@ static float *full_logits(struct small *s, const int32_t *tok)
     struct head_loss h = model_head(&s->m, &s->batch);
     int32_t cu[] = { 0, TOKENS }, row[TOKENS];
     struct batch b = { .tokens = TOKENS, .cu = cu, .ncu = 2, .token = { TOKENS, tok, NULL, NULL } };
-    struct acts a;
     float *out = malloc(tensor_bytes(z));
 
     bigram_rows(tok, TOKENS, bigrams ? bigrams : 2, row);
     b.bigram = (struct lookup){ bigrams ? TOKENS : 0, row, NULL, NULL };
-    model_acts(&s->m, &a, TOKENS, false);
-    model_forward(&s->m, &a, &b);
-    o->logits(o, z, a.y, s->m.p.lm_head->w, &h);
+    struct acts *a = model_acts(&s->m, TOKENS, false);
+    model_forward(&s->m, a, &b);
+    o->logits(o, z, a->head, s->m.p.lm_head->w, &h);
     o->download(o, out, z.data, tensor_bytes(z));
     return out;
 }
