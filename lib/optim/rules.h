@@ -19,6 +19,9 @@
 
 int rules_init(struct optim *z, int i) MUST_CHECK;
 void rules_release(struct optim_param *q);
+/* Forms the numbers of a chain in one step as its ops want them. */
+void rules_hyper(const struct recipe *r, int i, int chain, const struct step_schedule *at,
+                 struct chain_hyper *h);
 /* Moves this rank's matrices of parameter i by its chains in this step, or does nothing if adam alone has it. */
 void rules_update(struct optim *z, int i, const struct step_schedule *at);
 /* True if adam runs for the parameter in this step: to move it, or for its moments alone. */

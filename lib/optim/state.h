@@ -124,9 +124,18 @@ int64_t optim_master_bytes(const struct recipe *r, int param, int world); /* of 
 int64_t optim_scale_bytes(const struct recipe *r, int param, int world);
 /* Bytes of a weight in f16 or e4m3 on a rank, beside w; without codes that the head reads (bank.h). */
 int64_t optim_stored_bytes(const struct recipe *r, int param, int world);
+/* Allocates a tensor of the device. */
+struct tensor optim_take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
+                         const char *what);
 /* This rank's part of a state, by its name or as the which-th of a stage; none: empty. */
 struct tensor optim_state(const struct optim_param *q, const char *kind);
+/* The same with its scales; empty ones where it has none. */
+struct row_scaled optim_scaled(const struct optim_param *q, const char *kind);
 struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
+
+/* A weight as it is stored on this rank, its forms beside the exact value, and the gate; copy: made, and
+ * pointed to where there are codes. */
+struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *copy);
 
 /* Uploads the hyperparameters of step `at`, from the schedule and the counters. The learning rates
  * are formed in double and rounded once (optimizers.md 2.2). */

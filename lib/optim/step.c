@@ -75,53 +75,28 @@ static void reduce(struct optim *z, const struct step_schedule *at, int i)
     q->reducing = true;
 }
 
-/* The e4m3 that Adam writes: the weight itself, or a copy of it. */
-static struct fp8_copy fp8_of(const struct optim *z, int i)
-{
-    const struct optim_param *q = &z->p[i];
-    struct fp8_copy copy = param_own_fp8(&z->banks->p[i]);
-    if (q->stored.dtype == DT_E4M3) {
-        real scale = (real)recipe_weight_scale(z->recipe, &z->recipe->params[i]);
-        copy = (struct fp8_copy){ .codes = q->stored,
-                                  .scale_inv = scale,
-                                  .amax = q->amax,
-                                  .rows = scale > 0 ? NULL : q->stored_scale.data,
-                                  .top = q->amax_top };
-    }
-    return copy;
-}
-
-static struct adam_param adam_param(const struct optim *z, int i, const struct fp8_copy *copy)
+static struct adam_param adam_param(const struct optim *z, int i, struct fp8_copy *copy)
 {
     const struct recipe *r = z->recipe;
     const struct optim_param *q = &z->p[i];
     const struct param *p = &z->banks->p[i];
-    bool kept = q->stored.data != NULL;
-    return (struct adam_param){
-        .w = !kept                       ? p->w_own
-             : q->stored.dtype == DT_F16 ? q->stored
-                                         : NO_TENSOR,
-        .compute = kept ? p->w_own : NO_TENSOR,
-        .g = p->g_own,
-        /* In a joined rule the mantissa is a master of cut weights. */
-        .master = rule_is_adam(&p->spec->rule) ? q->master
-                                               : (struct row_scaled){ q->mantissa, NULL, NULL },
-        .truncate = p->spec->truncate || !rule_is_adam(&p->spec->rule),
-        .m = q->exp_avg,
-        .v = q->exp_avg_sq,
-        .largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL,
-        .copy = copy->codes.data ? copy : NULL,
-        .beta1 = p->spec->beta1,
-        .beta2 = p->spec->beta2,
-        .decay = (enum adam_decay)r->optimizer.adam.decay,
-        .eps_inside = r->optimizer.adam.eps_at == EPS_INSIDE,
-        .rounding = p->spec->stochastic ? ROUND_STOCHASTIC : ROUND_NEAREST,
-        .seed = (uint64_t)r->seed,
-        .stream = (uint64_t)i,
-        .first = p->own_first * param_unit_rows(p) * p->w_own.cols,
-        .step = z->hyper->adam[i],
-        .gate = z->gate ? &z->gate->gate : NULL,
-    };
+    struct adam_param a = optim_weight(z, i, copy);
+
+    a.g = p->g_own, a.m = q->exp_avg, a.v = q->exp_avg_sq;
+    /* In a joined rule the mantissa is a master of cut weights. */
+    a.master = q->mantissa.data && !rule_is_adam(&p->spec->rule)
+                   ? (struct row_scaled){ .t = q->mantissa }
+                   : q->master;
+    a.truncate = p->spec->truncate || !rule_is_adam(&p->spec->rule);
+    a.largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL;
+    a.beta1 = p->spec->beta1, a.beta2 = p->spec->beta2;
+    a.decay = (enum adam_decay)r->optimizer.adam.decay;
+    a.eps_inside = r->optimizer.adam.eps_at == EPS_INSIDE;
+    a.rounding = p->spec->stochastic ? ROUND_STOCHASTIC : ROUND_NEAREST;
+    a.seed = (uint64_t)r->seed, a.stream = (uint64_t)i;
+    a.first = p->own_first * param_unit_rows(p) * p->w_own.cols;
+    a.step = z->hyper->adam[i];
+    return a;
 }
 
 /* A row of `each` from every rank goes into the history; of a replicated parameter all ranks have the same. */
@@ -133,6 +108,14 @@ static void add_largest(struct optim *z, int i, real *top, struct tensor history
     else
         each = tensor_rows(each, z->comm->rank, 1);
     z->ops->amax_history(z->ops, top, history, each, z->gate ? &z->gate->gate : NULL);
+}
+
+/* Behind the update of a weight with a delayed scale. */
+static void record_largest(struct optim *z, int i)
+{
+    struct optim_param *q = &z->p[i];
+    if (q->amax_top)
+        add_largest(z, i, q->amax_top, q->amax_history, q->amaxes);
 }
 
 /* Before the update, where moments have one scale for all rows. */
@@ -157,17 +140,12 @@ static void update_adam(struct optim *z, const int *list, int n)
     assert(n <= ADAM_MAX);
     if (n < 1)
         return;
-    for (int k = 0; k < n; k++) {
-        copy[k] = fp8_of(z, list[k]);
+    for (int k = 0; k < n; k++)
         a[k] = adam_param(z, list[k], &copy[k]);
-    }
     find_scales(z, list, a, n);
     z->ops->adam(z->ops, a, n);
-    for (int k = 0; k < n; k++) {
-        const struct optim_param *q = &z->p[list[k]];
-        if (q->amax_top)
-            add_largest(z, list[k], q->amax_top, q->amax_history, q->amaxes);
-    }
+    for (int k = 0; k < n; k++)
+        record_largest(z, list[k]);
 }
 
 static void update(struct optim *z, const struct step_schedule *at, int i)
@@ -175,6 +153,8 @@ static void update(struct optim *z, const struct step_schedule *at, int i)
     rules_update(z, i, at);
     if (adam_runs(z, at, i))
         update_adam(z, &i, 1);
+    else
+        record_largest(z, i);
 }
 
 /* Those that nothing waits for, replicated ones and all of a single rank, are updated in one launch with

@@ -94,6 +94,12 @@ static void plan_memory(const struct run_memory *m, bool cpu, struct report *out
     report_row(out, "sum", mib(run_memory_sum(m)));
 }
 
+/* True if it is matrices that are dealt whole. */
+static bool is_bank(const struct param_spec *p)
+{
+    return !rule_is_adam(&p->rule) && p->matrices > 1;
+}
+
 /* What a rank does of a step: its matrices of NorMuon's banks, their FLOPs, and the bytes that it
  * sends in a step in which all parameters move. A rank sends each other one's part of a gradient,
  * and its own part of a weight to each (optimizers.md 2.6). */
@@ -117,7 +123,7 @@ static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
         }
         s.sent += gradient_bytes(r, p) * (1 - part) + (double)param_bytes(p) * part * (ranks - 1);
         s.flops += share_cost(r, i) * (double)own.count;
-        if (!rule_is_adam(&p->rule) && at < sizeof s.matrices - 48)
+        if (is_bank(p) && at < sizeof s.matrices - 48)
             at += (size_t)snprintf(s.matrices + at, sizeof s.matrices - at, "%s%s %lld",
                                    at ? ", " : "", p->label, (long long)own.count);
     }
@@ -130,10 +136,10 @@ static double flat_gathers(const struct recipe *r, int ranks)
 {
     double whole = 0, at = 0, bytes = 0;
     for (int i = 0; i < r->n_params; i++)
-        if (!rule_is_adam(&r->params[i].rule))
+        if (is_bank(&r->params[i]))
             whole += (double)(r->params[i].matrices * r->params[i].rows * r->params[i].cols);
     for (int i = 0; i < r->n_params; i++)
-        for (int64_t m = 0; !rule_is_adam(&r->params[i].rule) && m < r->params[i].matrices; m++) {
+        for (int64_t m = 0; is_bank(&r->params[i]) && m < r->params[i].matrices; m++) {
             double n = (double)(r->params[i].rows * r->params[i].cols);
             double pieces = ceil((at + n) * ranks / whole) - floor(at * ranks / whole);
             bytes += 2 * n * (pieces - 1);
@@ -148,7 +154,7 @@ static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
     double here = 0, flat = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *p = &r->params[i];
-        if (rule_is_adam(&p->rule))
+        if (!is_bank(p))
             continue;
         flat += ring_bytes(r, p, ranks) * ranks;
         for (int k = 0; k < ranks && p->comms != COMMS_REPLICATED; k++) {
