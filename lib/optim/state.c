@@ -231,6 +231,8 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     if (recipe_has_gate(r))
         z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
+    else
+        z->guard = o->alloc(o, sizeof *z->guard, "gate of a step");
     if ((rc = o->status(o)))
         return rc;
     z->sparse_param = sparse_param(r, c->world);
@@ -275,6 +277,8 @@ void optim_reset(struct optim *z)
     }
     if (z->gate)
         z->ops->zero(z->ops, tensor_of(z->gate, DT_U8, 1, sizeof *z->gate));
+    else
+        z->ops->zero(z->ops, tensor_of(z->guard, DT_U8, 1, sizeof *z->guard));
     z->open = 0;
     if (z->sparse)
         sparse_forget(z->sparse);

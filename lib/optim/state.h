@@ -96,7 +96,11 @@ struct optim {
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
     struct step_hyper *hyper; /* device memory */
-    struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
+    struct optim_gate *gate; /* device memory; NULL: every step is applied as it is, but for */
+    /* Device memory: without a gate a step is skipped whose sum of losses on this rank is not finite, so
+     * that what is not finite before it is still all that is. loss NULL: it is not looked at. */
+    struct step_gate *guard;
+    const real *loss;
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;
@@ -127,6 +131,12 @@ int64_t optim_stored_bytes(const struct recipe *r, int param, int world);
 /* This rank's part of a state, by its name or as the which-th of a stage; none: empty. */
 struct tensor optim_state(const struct optim_param *q, const char *kind);
 struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
+
+/* The gate that every update reads; NULL: none. */
+static inline const struct step_gate *optim_gate(const struct optim *z)
+{
+    return z->gate ? &z->gate->gate : z->loss ? z->guard : NULL;
+}
 
 /* Uploads the hyperparameters of step `at`, from the schedule and the counters. The learning rates
  * are formed in double and rounded once (optimizers.md 2.2). */

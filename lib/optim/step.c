@@ -120,7 +120,7 @@ static struct adam_param adam_param(const struct optim *z, int i, const struct f
         .stream = (uint64_t)i,
         .first = p->own_first * param_unit_rows(p) * p->w_own.cols,
         .step = z->hyper->adam[i],
-        .gate = z->gate ? &z->gate->gate : NULL,
+        .gate = optim_gate(z),
     };
 }
 
@@ -132,7 +132,7 @@ static void add_largest(struct optim *z, int i, real *top, struct tensor history
         z->comm->wait(z->comm, z->comm->all_gather(z->comm, each, NULL));
     else
         each = tensor_rows(each, z->comm->rank, 1);
-    z->ops->amax_history(z->ops, top, history, each, z->gate ? &z->gate->gate : NULL);
+    z->ops->amax_history(z->ops, top, history, each, optim_gate(z));
 }
 
 /* Before the update, where moments have one scale for all rows. */
@@ -407,6 +407,8 @@ void optim_step(struct optim *z, const struct step_schedule *at)
         reduce(z, at, r->order.scatter[k]);
     if (z->gate)
         decide(z);
+    else if (z->loss)
+        z->ops->step_gate(z->ops, z->guard, z->loss, 1, 0, 1);
 
     for (int k = 0; k < r->n_params; k++) {
         int i = r->order.work[k];

@@ -216,6 +216,7 @@ struct recipe {
         } adam;
         double clip; /* of the norm of all gradients; 0: none */
         double loss_scale; /* of the loss whose gradients are computed */
+        bool grad_norm; /* the norm of the gradients is found, for the log */
         int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
         int period; /* after so many steps each gradient has been applied: all begin anew */
         struct {

@@ -264,7 +264,8 @@ static double elapsed_ms(const struct rank *k)
 }
 
 /* What the gate decided on step `done`, the same on all ranks. */
-static int read_gate(struct rank *k, int done, const struct step_schedule *p, struct step_gate *g)
+static int read_gate(struct rank *k, int done, const struct step_schedule *p, double loss,
+                     struct step_gate *g)
 {
     int most = k->run->recipe->optimizer.max_skips;
     *g = (struct step_gate){ 0 };
@@ -279,10 +280,12 @@ static int read_gate(struct rank *k, int done, const struct step_schedule *p, st
     k->skips_in_a_row = g->skip ? k->skips_in_a_row + 1 : 0;
     if (k->skips_in_a_row <= most)
         return 0;
-    return err_set(GPT_DEVICE,
-                   "step %d: the gradients are not finite; steps skipped in a row: %d, at most "
-                   "optimizer.max_skips = %d",
-                   done, k->skips_in_a_row, most);
+    char what[160];
+    snprintf(what, sizeof what,
+             "step %d: the gradients are not finite; steps skipped in a row: %d, at most "
+             "optimizer.max_skips = %d",
+             done, k->skips_in_a_row, most);
+    return check_origin(k, done - k->skips_in_a_row, !isfinite(loss), what);
 }
 
 /* Logs the pass over the data that ended before step `done` or in it. */
@@ -309,7 +312,7 @@ static int report_step(struct rank *k, int done, bool *stop)
 
     schedule_at(run->recipe, done - 1, &p);
     k->ops->fetched(k->ops, sum, sizeof sum);
-    if ((rc = read_gate(k, done, &p, &gate)))
+    if ((rc = read_gate(k, done, &p, (double)sum[0], &gate)))
         return rc;
     for (int i = 0; i < LOSSES; i++)
         mine[i] = (double)sum[i] / (double)p.tokens;
@@ -323,7 +326,7 @@ static int report_step(struct rank *k, int done, bool *stop)
     }
     next = k->model.next ? next : NAN;
     if (!isfinite(loss) && !gate.skip)
-        return check_loss(k, done, loss);
+        return check_loss(k, done, loss, !isfinite(mine[0]));
     if (!k->local)
         run_reaches(done);
     if (k->rank)

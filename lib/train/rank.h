@@ -130,8 +130,11 @@ int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 /* -- check.c */
 /* GPT_USAGE: this number of ranks cannot run the recipe. */
 int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
-/* GPT_DEVICE for a loss that is not finite, with the first tensor that is not finite. */
-int check_loss(struct rank *k, int step, double loss) MUST_CHECK;
+/* Collective. GPT_DEVICE, with the first tensor that is not finite on any rank, the step since which, and
+ * what to try. last: the last step that has been applied; own: this rank's loss is not finite. */
+int check_origin(struct rank *k, int last, bool own, const char *what) MUST_CHECK;
+/* The same for a loss that is not finite. */
+int check_loss(struct rank *k, int step, double loss, bool own) MUST_CHECK;
 /* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
 /* Collective. GPT_INPUT unless all ranks begin at the same step. */

@@ -113,7 +113,7 @@ allowed() {
 # The uninterrupted run, once for each that differs in what it computes.
 whole() {
     reference=$dir/whole.$ranks.$every.$cut.${docs##*/}
-    [ -d "$reference" ] || "$GPT_BIN/gpt-train" "${base[@]}" "${options[@]}" "${on_files[@]}" -o "$reference" > "$reference.log"
+    [ -d "$reference" ] || "$GPT_BIN/gpt-train" "${base[@]}" "${options[@]}" "${on_files[@]}" -o "$reference" > "$reference.log" 2> "$dir/err"
 }
 
 # Losses of two logs over the steps that both have, the last of each step: the worst relative difference.

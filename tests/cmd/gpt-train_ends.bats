@@ -70,6 +70,19 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
     run ! grep -q '^step:1/' <<< "$output"
 }
 
+@test "a shard that is damaged before the run comes to it: status 3, and the last step is kept" {
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 --shard-tokens 30k -o bad "$BATS_FILE_TMPDIR/docs.jsonl"
+    start -d bad -s data.cut=document -s data.checkpoint_every=0 -s data.val_every=0 -s schedule.steps=60 \
+        -s optimizer.adam_every=1 -o run > run.log 2> err & pid=$!
+    await step:1/ run.log
+    printf '\xa5' | dd of=bad/text_train_000004.bin bs=1 seek=10000 conv=notrunc status=none
+    status=0
+    wait $pid || status=$?
+    output=$(<run.log) stderr=$(<err) stderr_lines=("$(<err)")
+    [ "$(last_step)" -ge 20 ]
+    ended 3 "$(last_step)" "text_train_000004.bin: frame 1"
+}
+
 @test "validation that cannot be read: status 3, and what was kept stays" {
     cp -r "$WHOLE" run
     rm -r run/step-000011
