@@ -64,6 +64,7 @@ struct optim_param {
     bool uneven; /* not all ranks communicate the same number of rows */
 
     bool reducing; /* the reduction of its gradient has started in this step */
+    bool waits; /* its gradient is one of optim_tensors */
     comm_ticket *reduced; /* of each collective of the reduction */
     int n_reduced;
     comm_ticket gathered, gathered_fp8; /* of its weight and of the fp8 copy */
@@ -154,7 +155,8 @@ struct optim_tensor {
     bool replicated;
 };
 enum { OPTIM_MAX_TENSORS = MAX_STATES * MAX_PARAMS };
-/* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
+/* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. Gradients
+ * are among them where they wait: after optim_set_aside, or as optim_expects says before states are loaded. */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */
 static inline const struct span *optim_chunks(struct optim_param *q, const struct comm *c)

@@ -351,6 +351,38 @@ static void decide(struct optim *z)
                       (real)r->optimizer.clip, (real)(1 / r->optimizer.loss_scale));
 }
 
+int optim_set_aside(struct optim *z, int steps)
+{
+    const struct recipe *r = z->recipe;
+
+    for (int k = 0; k < r->n_params; k++) {
+        int i = r->order.scatter[k], rc;
+        struct optim_param *q = &z->p[i];
+        if (!recipe_waits(&r->params[i], steps))
+            continue;
+        if (is_sparse(z, i)) {
+            if ((rc = optim_exchange(z)))
+                return rc;
+        } else if (q->shard) {
+            reduce_shards(z, i, true);
+        } else {
+            q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, z->banks->p[i].g);
+        }
+        wait_reduced(z, i);
+        q->waits = true;
+    }
+    return 0;
+}
+
+void optim_expects(struct optim *z, int i, bool waits)
+{
+    z->ops->zero(z->ops, z->banks->p[i].g);
+    z->p[i].waits = waits;
+}
+
+/* The part of a rank is in the mean of all; what is whole on every rank is its own mean. */
+double optim_share(const struct optim *z, int i) { return z->p[i].shard ? z->comm->world : 1; }
+
 static void update_and_gather(struct optim *z, const struct step_schedule *at, int i)
 {
     wait_reduced(z, i);

@@ -364,6 +364,12 @@ bool recipe_has_gate(const struct recipe *r)
            r->optimizer.grad_norm;
 }
 
+enum dtype recipe_gradient(const struct recipe *r, const struct param_spec *s)
+{
+    return r->precision.gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype
+                                                                   : r->precision.gradients;
+}
+
 const char *recipe_master_kind(const struct param_spec *s)
 {
     return s->master != DT_U16 ? "master" : s->truncate ? "mantissa" : "remainder";

@@ -13,7 +13,7 @@ static int check_tied(const struct recipe *r, int i, int ranks)
     enum dtype widest = s->master == DT_F32 ? DT_F32 : s->exp_avg;
     size_t moments = (size_t)share_most(r, i, ranks) * dtype_size(widest);
     if (ranks == 1 || s->comms == COMMS_REPLICATED ||
-        moments <= (size_t)s->rows * dtype_size(gradient_dtype(r, s)))
+        moments <= (size_t)s->rows * dtype_size(recipe_gradient(r, s)))
         return 0;
     return err_set(GPT_USAGE,
                    "tied tables on %d ranks: expected an even number of rows of '%s', "
@@ -37,12 +37,13 @@ int check_ranks(const struct recipe *r, int ranks)
     return rc || r->order.tied_head < 0 ? rc : check_tied(r, r->order.tied_embed, ranks);
 }
 
-/* The first of this rank's weights and states that is not finite, as optim_tensors lists them; -1: none. */
-static int first_bad(struct rank *k, const struct optim_tensor *t, int n)
+/* The first of this rank's weights and states, or of its gradients, that is not finite, as optim_tensors lists
+ * them; -1: none. */
+static int first_bad(struct rank *k, const struct optim_tensor *t, int n, bool gradients)
 {
     for (int i = 0; i < n; i++) {
         int32_t bad = 0;
-        if (t[i].t.dtype == DT_U16)
+        if (t[i].t.dtype == DT_U16 || (t[i].state->role == STATE_GRADIENT) != gradients)
             continue;
         k->ops->upload(k->ops, k->bad, &bad, sizeof bad);
         k->ops->finite(k->ops, k->bad, t[i].t);
@@ -79,7 +80,7 @@ int check_origin(struct rank *k, int last, bool own, const char *what)
     const struct recipe *r = k->run->recipe;
     struct optim_tensor t[OPTIM_MAX_TENSORS];
     char advice[160];
-    int n = optim_tensors(&k->optim, t), first = first_bad(k, t, n);
+    int n = optim_tensors(&k->optim, t), first = first_bad(k, t, n, false);
     double mine[2] = { own, first < 0 ? n : first }, all[2 * MAX_RANKS];
     int rc = k->comm->gather_host(k->comm, mine, 2, all), found = n;
     bool some = false;
@@ -110,7 +111,8 @@ int check_loss(struct rank *k, int step, double loss, bool own)
 int check_states(struct rank *k)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
-    int n = optim_tensors(&k->optim, t), first = first_bad(k, t, n), rc = k->ops->status(k->ops);
+    int n = optim_tensors(&k->optim, t), first = first_bad(k, t, n, false),
+        rc = k->ops->status(k->ops);
     if (rc || first < 0)
         return rc;
     const struct param_spec *s = k->banks.p[t[first].param].spec;
@@ -118,6 +120,13 @@ int check_states(struct rank *k)
     advise(k->run->recipe, s, advice, sizeof advice);
     return err_set(GPT_DEVICE, "after step %d: '%s.%s' is not finite; no checkpoint is written; %s",
                    k->step, s->label, t[first].kind, advice);
+}
+
+bool check_gradients(struct rank *k)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int n = optim_tensors(&k->optim, t);
+    return first_bad(k, t, n, true) < 0;
 }
 
 int check_first(struct rank *k)

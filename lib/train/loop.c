@@ -492,8 +492,7 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
 static bool due(int64_t step, int64_t every) { return every && step % every == 0; }
 
 /* The data end the run before step k->step, in which nothing has been queued: code, whose message this
- * rank has, or -code where another has it, or RUN_STOPPED. Saves the state where it is whole and not
- * saved yet. */
+ * rank has, or -code where another has it, or RUN_STOPPED. Saves the state if it is not saved yet. */
 static int end_here(struct rank *k, bool pending, int code)
 {
     struct run *run = k->run;
@@ -503,8 +502,7 @@ static int end_here(struct rank *k, bool pending, int code)
     if (rank_status(k) || (code == GPT_SYSTEM && k->world > run->opt->ranks))
         return err_set(code, "%s", said); /* or this process alone cannot read */
     int rc = pending ? report_step(k, k->step, &stop) : 0;
-    if (!rc && run->opt->out && k->step > run->first && run_progress().kept < k->step &&
-        save_whole(k))
+    if (!rc && run->opt->out && k->step > run->first && run_progress().kept < k->step)
         rc = save_checkpoint(k, code == RUN_STOPPED);
     if (rc || code == RUN_STOPPED)
         return rc ? rc : code;

@@ -80,6 +80,7 @@ struct rank {
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
     double saving; /* of these in checkpoints */
+    char *aside; /* host: gradients of the last checkpoint (save.c); NULL: they are on the device */
 };
 
 /* -- run.c */
@@ -137,6 +138,8 @@ int check_origin(struct rank *k, int last, bool own, const char *what) MUST_CHEC
 int check_loss(struct rank *k, int step, double loss, bool own) MUST_CHECK;
 /* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
+/* True if all gradients of this rank that wait (optim_tensors) are finite. */
+bool check_gradients(struct rank *k);
 /* Collective. GPT_INPUT unless all ranks begin at the same step. */
 int check_first(struct rank *k) MUST_CHECK;
 /* Collective. GPT_DEVICE unless all ranks hold the same weights, to the bit. */
@@ -150,9 +153,9 @@ const char *begin_path(const struct run *run);
 
 /* -- save.c */
 /* Collective, between two steps: writes the state before step k->step. Unless required, a failure to
- * write is told and is none. */
+ * write is told and is none. Where a gradient waits to be applied the run ends with this: it is reduced. */
 int save_checkpoint(struct rank *k, bool required) MUST_CHECK;
-/* True if a checkpoint of step k->step holds all of the state. */
+/* True if no gradient waits before step k->step, or the run ends with it. */
 bool save_whole(const struct rank *k);
 /* GPT_SYSTEM where the disk has no room for a checkpoint; tells where it has none for two. */
 int save_room(struct rank *k) MUST_CHECK;

@@ -62,6 +62,7 @@ static void rank_release(struct rank *k)
         if (k->graph[i])
             k->run->opt->backend->graph_free(k->graph[i]);
     optim_release(&k->optim);
+    free(k->aside);
     if (k->comm)
         k->comm->free(k->comm);
     if (k->ops)
@@ -239,7 +240,6 @@ struct loader_config loader_config_of(const struct recipe *r, const char *data, 
         struct loader_config){ .data = data,
                                .choice = { .val = val, .wants_val = !val && r->data.val.tokens },
                                .wake = -1,
-                               .update = r->optimizer.period,
                                .world = 1,
                                .local_ranks = 1,
                                .vocab = r->model.vocab,

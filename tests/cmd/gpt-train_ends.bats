@@ -47,7 +47,7 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
     diff <(losses whole.log | tail -n +$((last + 1))) <(losses rest.log)
 }
 
-@test "a stream that ends: status 3, and the last step that is whole is kept" {
+@test "a stream that ends: status 3, and the last step is kept" {
     for ranks in 1 2; do
         rm -rf run
         cut() { (cat "$DOCS"/*_val_*.bin; head -c 120000 "$DOCS"/*_train_*.bin) | train -d - -s data.bos=256 \
@@ -55,7 +55,6 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
         run --separate-stderr cut
         last=$(last_step)
         [ "$last" -ge 8 ]
-        [ $((last % 2)) -eq 0 ]         # not between two moves of Adam
         ended 3 "$last" "truncated"
     done
 }
@@ -149,12 +148,14 @@ with_disk() { # KIB COMMAND...
     "$GPT_BIN/gpt-ckpt" verify -q left
 }
 
-@test "a disk that has room for two checkpoints is enough: the oldest that goes in time goes before" {
+@test "a disk that has room for two checkpoints as they are is enough: the oldest that goes in time goes before" {
     unshare -rm true || skip "needs mount-right"
     mkdir left
     run --separate-stderr with_disk 2330 "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run -s data.checkpoint_every=2
     [ "$status" -eq 0 ]
-    [ "${stderr_lines[0]}" = "gpt-train: run: the disk is full; removed: step 2, for step 6" ]
+    # the last one, with gradients that wait, may be larger
+    [[ ${stderr_lines[0]} == "gpt-train: run: 2.3 MiB free, and a checkpoint may take 1.3: a second beside it, "*", may not fit" ]]
+    [ "${stderr_lines[1]}" = "gpt-train: run: the disk is full; removed: step 2, for step 6" ]
     [ "$(ls left | tr '\n' ' ')" = "log.txt step-000010 step-000011 " ]
     diff -r -x MANIFEST -x recipe.txt "$WHOLE/step-000011" left/step-000011
 }
