@@ -320,7 +320,7 @@ static int open_stream(struct run *run)
     if (run->recipe->data.cycle) /* before anything is waited for */
         return err_set(GPT_USAGE, "-d -: a stream of shards passes once, so data.cycle must be no "
                                   "(-s data.cycle=no)");
-    return shard_stream_open(&run->stream, "-");
+    return shard_stream_open(&run->stream, "-", run->saved_bytes);
 }
 
 /* The beginning of a stream is for validation, so that comes first there. */

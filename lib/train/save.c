@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_write.h"
+#include "data/shard_stream.h"
 #include "optim/untie.h"
 #include "train/rank.h"
 
@@ -196,6 +197,8 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
         if (rule_has_adam(&k->banks.p[i].spec->rule))
             put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
     put_text(s, "loader.id", loader_id(k->run->loader));
+    if (k->run->stream && shard_stream_is_short(k->run->stream))
+        put(s, "loader.bytes", NULL, shard_stream_id_bytes(k->run->stream));
     if (*loader_tokenizer(k->run->loader))
         put_text(s, "tokenizer", loader_tokenizer(k->run->loader));
     if (*k->run->begun)
@@ -489,7 +492,10 @@ int resume_find(struct run *run)
     run->tokens_seen = ckpt_info(c)->tokens;
     if (ckpt_state(c, "loader.id"))
         snprintf(run->saved_data, sizeof run->saved_data, "%s", ckpt_state(c, "loader.id"));
+    rc = state_or(c, "loader.bytes", 0, &run->saved_bytes);
     ckpt_close(c);
+    if (rc)
+        return rc;
     if (run->first > run->total)
         return err_set(
             GPT_INPUT,

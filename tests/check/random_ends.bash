@@ -88,8 +88,8 @@ strike() {
         ended ;;
     memory) (ulimit -v $((60000 + limit % 40000)); run "${on_files[@]}") > "$dir/out" 2> "$dir/err" & pid=$!
         ended ;;
-    stream) # beyond the 64 KiB that tell which stream it is
-        (head -c $((66000 + limit % 100000)) "$docs"/*_train_*.bin | run -d - --val "$docs") > "$dir/out" 2> "$dir/err" & pid=$!
+    stream) # within the 64 KiB that tell which stream it is, or beyond
+        (head -c $((1100 + limit % 165000)) "$docs"/*_train_*.bin | run -d - --val "$docs") > "$dir/out" 2> "$dir/err" & pid=$!
         ended ;;
     used) (run "${on_files[@]}" -s data.cycle=no) > "$dir/out" 2> "$dir/err" & pid=$!
         ended ;;

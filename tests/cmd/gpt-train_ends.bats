@@ -59,6 +59,28 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
     done
 }
 
+@test "a stream that was cut near its beginning goes on when it comes whole, and another one does not" {
+    on() { train -d - --val "$DOCS" -s data.bos=256 -s data.cycle=no -s data.checkpoint_every=0 -s data.val_every=0 -s schedule.steps=60 "$@"; }
+    cat "$DOCS"/*_train_*.bin > all
+    on -o whole < all > whole.log
+    for bytes in 9000 30000; do
+        rm -rf run
+        run --separate-stderr on -o run < <(head -c $bytes all)
+        last=$(last_step)
+        [ "$last" -ge 2 ]
+        ended 3 "$last" "truncated"
+        "$GPT_BIN/gpt-ckpt" verify --full run
+        grep -qx "state loader.bytes $bytes" run/step-*/MANIFEST
+        { head -c 5000 all; printf '\xa5'; tail -c +5002 all; } > other
+        run --separate-stderr on --continue -o run < other
+        [ "$status" -eq 3 ]
+        [[ $stderr == *"made with data "*", but -d - is "* ]]
+        on --continue -o run < all > rest.log
+        diff <(losses whole.log | tail -n +$((last + 1))) <(losses rest.log)
+        diff -r -x MANIFEST -x recipe.txt whole/step-000062 run/step-000062
+    done
+}
+
 @test "a shard that is damaged behind others: status 3 before the first step" {
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 --shard-tokens 30k -o bad "$BATS_FILE_TMPDIR/docs.jsonl"
     printf '\xa5' | dd of=bad/text_train_000003.bin bs=1 seek=30000 conv=notrunc status=none
