@@ -466,7 +466,8 @@ static int read_position(struct run *run, struct ckpt *c)
     if (id && strcmp(id, loader_id(run->loader)))
         return err_set(GPT_INPUT,
                        "%s: made with data %s, but -d %s is %s: name the shards that the run began "
-                       "with, in the same order; on others its place in the data means nothing",
+                       "with, in the same order; on others its place in the data means nothing, and "
+                       "--init begins a new run with its weights",
                        run->resume_dir, id, run->opt->data, loader_id(run->loader));
     if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
         (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
@@ -538,7 +539,7 @@ int save_check(const struct run *run)
     if (newest > run->first)
         return err_set(GPT_INPUT,
                        "%s: holds step %lld of an earlier run, and this one begins at "
-                       "step %d: continue that one with --resume, name another folder, or remove "
+                       "step %d: go on with that one (--continue), name another folder, or remove "
                        "this one",
                        out, (long long)newest, run->first);
     return 0;
@@ -588,8 +589,8 @@ static void expect_gradients(struct rank *k, const struct ckpt *c)
         else if (held && !k->rank) {
             snprintf(text, sizeof text,
                      "resume: '%s', which waits in the checkpoint of step %d, is not used: with an "
-                     "update every %d steps nothing waits there",
-                     name, k->run->first, s->every);
+                     "update every %d step%s nothing waits there",
+                     name, k->run->first, s->every, s->every > 1 ? "s" : "");
             run_warn(k->run, text);
         }
     }

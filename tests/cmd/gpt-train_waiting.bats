@@ -124,7 +124,7 @@ follows() { # LOG LOG COUNT
     [ "$(ckpt stat --format tsv run | grep -c '^lm_head.gradient')" -eq 1 ]
     run --separate-stderr "$GPT_BIN/gpt-train" -q --resume run -d "$SHARDS" -s schedule.steps=8 -s optimizer.adam_every=1
     [ "$status" -eq 0 ]
-    [[ ${stderr_lines[0]} == "gpt-train: resume: 'scalars.gradient', which waits in the checkpoint of step 7, is not used: with an update every 1 steps nothing waits there" ]]
+    [[ ${stderr_lines[0]} == "gpt-train: resume: 'scalars.gradient', which waits in the checkpoint of step 7, is not used: with an update every 1 step nothing waits there" ]]
     even -s schedule.steps=7 -s optimizer.adam_every=1 -o none > /dev/null
     run ! grep -q '\.gradient' none/step-000007/MANIFEST
     run --separate-stderr "$GPT_BIN/gpt-train" -q --resume none -d "$SHARDS" -s schedule.steps=8 -s optimizer.adam_every=2
