@@ -30,7 +30,7 @@
 
 /* -- kernels ------------------------------------------------------------------------------------- */
 
-/* Whose block is it? */
+/* Returns the index of the parameter to which this block belongs. */
 template <typename JOB> __device__ __forceinline__ static int job_at(const jobs<JOB> &all)
 {
     int i = 0;
@@ -190,7 +190,7 @@ __device__ __forceinline__ void fold_tops(const F &f, const constants &k, int64_
     }
 }
 
-/* Of each parameter. */
+/* Finds the largest |m| and |v| of each parameter of a list. */
 __global__ static void __launch_bounds__(THREADS) adam_tops(const __grid_constant__ jobs<job> all)
 {
     int i = job_at(all);
@@ -207,7 +207,8 @@ __global__ static void __launch_bounds__(THREADS) adam_tops(const __grid_constan
         fold_tops<1>(f, k, blockIdx.x - from, all.end[i] - from);
 }
 
-/* Of one as adam_record takes it, a row a block at a time, three parts a thread. */
+/* Finds the largest |m| and |v| of one parameter whose types are the record's: a row a block at a time,
+ * three parts a thread. */
 template <int MOMENTS>
 __global__ static void __launch_bounds__(RECORD_THREADS, 2) adam_top(const __grid_constant__ job q)
 {
@@ -322,13 +323,14 @@ static job job_of(const struct adam_param *p)
     return q;
 }
 
-/* Of types that kernels know when they are compiled (struct form). */
+/* True if q has types that a kernel is compiled for (struct form): bf16 weight and gradient, and moments
+ * of one type. */
 static bool is_known(const job &q)
 {
     return q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
 }
 
-/* As the records have it, but for master and moments. */
+/* True if the types but those of master and moments, and the options of the update, are the records'. */
 static bool is_record(const job &q)
 {
     return is_known(q) && !q.eps_inside && q.decay == DECAY_CAUTIOUS;
@@ -351,7 +353,7 @@ template <int MASTER> static one_kernel *flat_kernel(int moments)
     return moments == DT_F32 ? adam_flat<FORM, MASTER, DT_F32> : adam_flat<FORM, MASTER, DT_BF16>;
 }
 
-/* Is a row more than a block holds? */
+/* True if a row is longer than what a block holds in registers. */
 static bool is_long(const job &q) { return q.rows && q.cols > 8 * ROW_THREADS; }
 
 /* The kernel of one parameter by itself, or NULL: it goes into a list. */
@@ -394,7 +396,7 @@ template <int MASTER> static record_kernel *record_rows(int moments, bool drawn)
     }
 }
 
-/* Is it one for record_row's columns? */
+/* True if record_row can take the rows of q. */
 static bool has_record_rows(const job &q)
 {
     return is_record(q) && q.fast && q.rows && !is_long(q) && q.count <= INT32_MAX;
@@ -404,7 +406,7 @@ static unsigned record_threads(const job &q, int parts)
     return 32 * (unsigned)((q.cols + parts * 256 - 1) / (parts * 256));
 }
 
-/* As kernel_for, where record_row is for it. */
+/* Returns the kernel that takes q by record_row, or NULL. */
 static record_kernel *record_kernel_for(const job &q)
 {
     if (!has_record_rows(q) || q.out.codes || q.compute)
@@ -417,7 +419,7 @@ static record_kernel *record_kernel_for(const job &q)
     }
 }
 
-/* As kernel_for, for the largest numbers. */
+/* Returns the compiled kernel that finds the largest moments of q, or NULL. */
 static one_kernel *top_kernel_for(const job &q)
 {
     return !has_record_rows(q)   ? NULL
@@ -464,7 +466,7 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
                      "a master is f32, f16 with scales, or u16 beside a bf16 weight");
 }
 
-/* Of a block that holds a row of a wide parameter. */
+/* Returns the threads of a block that holds one row of q in registers. */
 static unsigned row_threads(const job &q) { return (unsigned)((q.cols / 8 + 31) / 32 * 32); }
 
 static void launch_one(struct cuda_ops *c, const job &q, one_kernel *kernel)
@@ -481,7 +483,7 @@ static void launch_record(struct cuda_ops *c, const job &q, record_kernel *kerne
     CUDA_LAUNCHED(c);
 }
 
-/* By a kernel for one parameter; false: there is none. */
+/* Launches a kernel for one parameter; false if there is none. */
 static bool launch_alone(struct cuda_ops *c, const job &q)
 {
     record_kernel *rows = c->portable ? NULL : record_kernel_for(q);
@@ -493,15 +495,16 @@ static bool launch_alone(struct cuda_ops *c, const job &q)
     return rows || kernel;
 }
 
-/* Is it so large that its form's own kernel, in place of the list's, saves more than a launch takes
- * (measured/optimizer.md)? */
+/* True if q is so large that its form's own kernel, in place of the list's, saves more than a launch
+ * takes (share/doc/rejected.md, Adam: five tables in one launch). */
 static bool goes_alone(const job &q)
 {
     return ((q.rows && is_known(q)) || is_long(q)) &&
            q.count >= (is_long(q) || q.m.type == DT_E4M3 ? 1 << 22 : 1 << 24);
 }
 
-/* Warps a multiprocessor: as measured (measured/optimizer.md). */
+/* Launches the pass that finds the largest moments of q. 16 warps an SM with e4m3 moments were faster
+ * there than 26 (47 us for 52), 64 with others. */
 static void launch_top(struct cuda_ops *c, const job &q, one_kernel *kernel)
 {
     unsigned threads = record_threads(q, 3), warps = q.m.type == DT_E4M3 ? 16 : 64;

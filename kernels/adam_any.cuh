@@ -164,7 +164,7 @@ __device__ __forceinline__ uint2 codes_within(const float (&x)[8], float scale, 
     return pack_e4m3(y);
 }
 
-/* As write_weight(). */
+/* Writes weights of any stored type, as write_weight() does those of a compiled form. */
 __device__ __forceinline__ void any_weight(float (&p)[8], const job &q, int64_t at,
                                            const scales &now, uint32_t *most)
 {
@@ -259,7 +259,7 @@ __device__ __forceinline__ bool any_row(const job &q, const constants &k, int64_
     return true;
 }
 
-/* The same of any length, computed twice as in row_twice(). */
+/* Updates a row of any length, computed twice as in row_twice(). */
 __device__ __forceinline__ bool any_long_row(const job &q, const constants &k, int64_t r,
                                              uint4 *warps, uint32_t *most)
 {

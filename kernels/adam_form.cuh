@@ -78,7 +78,7 @@ struct constants {
     bool ordinary; /* eps is at most 2^20: root_within and quot_within */
 };
 
-/* Of a row, of all elements, or 1; w: of codes. */
+/* Scales of master, moments and codes (w): a row's, the whole tensor's, or 1. */
 struct scales {
     float p, m, v, w;
 };
@@ -146,7 +146,7 @@ __device__ __forceinline__ extent extent_of(const float (&x)[WIDTH], uint32_t ma
     return t;
 }
 
-/* Is each m 0, or not too small for quot_within? */
+/* True if each m is 0 or large enough for quot_within. */
 template <int WIDTH> __device__ __forceinline__ bool zeros_aside(const float (&m)[WIDTH])
 {
     bool all = true;
@@ -217,7 +217,7 @@ __device__ __forceinline__ void new_moments(numbers<WIDTH> &x, const F &f, int64
     }
 }
 
-/* As quotients(). */
+/* Computes new moments and weights of a thread's elements; false where quotients() is false. */
 template <int WIDTH, typename F>
 __device__ __forceinline__ bool compute(numbers<WIDTH> &x, const F &f, int64_t at,
                                         const constants &k, const scales &s)
@@ -342,7 +342,7 @@ __device__ __forceinline__ static scales old_scales(const job &q, int64_t r)
     return { q.master.scale ? q.master.scale[r] : 1, q.m.scale ? q.m.scale[r] : 1,
              q.v.scale ? q.v.scale[r] : 1, q.w_scale ? q.w_scale[r] : q.out.scale_inv };
 }
-/* What new scales hold: the row's largest numbers p, m, v, or those of the whole tensor. */
+/* Returns what new scales must hold: the row's largest p, m, v, or those of the whole tensor. */
 __device__ __forceinline__ static uint3 held(const job &q, uint3 row)
 {
     return make_uint3(q.master.top ? __float_as_uint(*q.master.top) : row.x,
@@ -378,7 +378,7 @@ __device__ __forceinline__ static void store_scales(const F &f, int64_t r, const
         q.v.scale[r] = s.v;
 }
 
-/* Are a row's numbers finite and its scales such that store_kept may take them as `ordinary`? */
+/* True if a row's numbers are finite and its scales such that store_kept may take them as `ordinary`. */
 __device__ __forceinline__ static bool can_shift(const scales &now, uint3 top)
 {
     return max(top.y, top.z) < 0x7f800000 && now.m >= 0x1p-100f && now.v >= 0x1p-100f;

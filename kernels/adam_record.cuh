@@ -85,7 +85,7 @@ template <int MASTER, int MOMENTS> struct columns {
     }
 };
 
-/* As new_moments(); betas are 0 or not tiny. */
+/* Computes what new_moments() does, for betas that are 0 or not tiny. */
 template <typename C>
 __device__ __forceinline__ void next_moments(float (&m)[8], float (&v)[8], const C &in,
                                              const job &q, const constants &k, const scales &s)
@@ -133,7 +133,7 @@ __device__ __forceinline__ float smaller(float a, float b)
 #endif
 }
 
-/* Of a thread's |m|, v and, where it is asked for, |p|. */
+/* The least and largest |m| and v of a thread, and its largest |p| where a kernel wants it. */
 struct reach {
     float m_least, m_most, v_least, v_most, p_most;
 };
@@ -230,7 +230,7 @@ __device__ __forceinline__ uint3 row_most(uint3 x, bool has_p, uint4 *warps)
     }
 }
 
-/* Do the steps of store_kept and store_drawn_usual hold for codes of this scale? */
+/* True if the steps of store_kept and store_drawn_usual hold for codes of this scale. */
 __device__ __forceinline__ static bool scale_within(float scale, uint32_t most)
 {
     return most < 0x7f800000 && scale <= 0x1p20f && (scale >= 0x1p-100f || most == 0);
@@ -323,7 +323,8 @@ __device__ __forceinline__ bool record_row(const form<RECORD, MASTER, MOMENTS> &
     return true;
 }
 
-/* Of a thread: three where instructions bound the time, one where bytes do (measured/optimizer.md). */
+/* Returns the parts of eight columns that a thread takes: three where instructions bound the time, one
+ * where bytes do (share/doc/rejected.md, Adam). */
 constexpr int parts_of(int moments) { return moments == DT_E4M3 ? 3 : 1; }
 constexpr int most_threads(int parts) { return parts == 1 ? ROW_THREADS : RECORD_THREADS; }
 

@@ -205,7 +205,7 @@ template <int WIDTH> __device__ __forceinline__ void load_e4m3(float (&x)[WIDTH]
 
 __device__ __forceinline__ bool has_scale(int type) { return type == DT_F16 || type == DT_E4M3; }
 
-/* Those of f16 and e4m3 without their scale. */
+/* Loads numbers of any stored type; those of f16 and e4m3 without their scale. */
 template <int WIDTH>
 __device__ __forceinline__ void load_unscaled(float (&x)[WIDTH], const void *p, int type,
                                               int64_t at)

@@ -1,7 +1,8 @@
-/* amax_history.cu - the largest numbers of past updates, which a delayed scale is formed of (op_list.h).
+/* amax_history.cu - the largest numbers of past updates, which a delayed scale is formed of
+ * (op_list.h).
  *
- * One block; numbers >= 0 and NaN are compared as bits. The history is moved in registers, THREADS rows at a
- * time from its end.
+ * One block; numbers >= 0 and NaN are compared as bits. The history is moved in registers, THREADS
+ * rows at a time from its end.
  */
 #include "fp8_copy.h"
 #include "gpu.h"

@@ -1,8 +1,8 @@
 /* attention.cu - launchers of attention: checks, workspace, and the plan kernels.
  *
- * A call is a plan, unless the shape has one (and for backward lse / ln 2 and delta, padded to whole
- * tiles), then the kernels of attention_mma.cu or of sm90/attention_fwd.cu, attention_bwd.cu. The plan
- * depends on the documents, so it is made on the device: those of a batch in one launch.
+ * A call is a plan, unless the shape has one (and for backward lse / ln 2 and delta, padded to
+ * whole tiles), then the kernels of attention_mma.cu or of sm90/attention_fwd.cu, attention_bwd.cu.
+ * The plan depends on the documents, so it is made on the device: those of a batch in one launch.
  */
 #include <math.h>
 #include <cuda_bf16.h>
@@ -41,15 +41,15 @@ __device__ int document_of(const struct attn_shape &s, int p)
     }
     return lo;
 }
-/* The same of a row behind one of document d. */
+/* Returns the document of row p, which lies behind a row of document d. */
 __device__ int document_from(const struct attn_shape &s, int d, int p)
 {
     while (d + 1 < s.ncu && (int64_t)s.cu[d + 1] * s.cu_mul <= p)
         d++;
     return d;
 }
-/* Of row p, of document d. Rows past the end are documents of one row, which nothing reads and no
- * store writes. */
+/* Returns start and end of the document d of row p. Rows past the end are documents of one row,
+ * which nothing reads and no store writes. */
 __device__ int2 start_and_end(const struct attn_shape &s, int p, int d)
 {
     if (p >= s.rows)
@@ -99,7 +99,7 @@ __device__ int2 sums_before(int2 x, int2 *sums)
 
 /* One block orders the tiles: as they lie, so that tiles worked on at one time share keys and
  * values in the L2 (sorted by work throughout, L2 hits fell to 50%), but the shortest ones,
- * LAST_ITEMS for each multiprocessor, last and longest first, so that all end together.
+ * LAST_ITEMS for each SM, last and longest first, so that all end together.
  * Only the order of equal tiles among the last changes from run to run: no result does. */
 enum { LAST_ITEMS = 3, TILES_CACHED = 1024 };
 
@@ -170,8 +170,8 @@ struct plans {
     struct attention_call of[ATTN_PLANS];
 };
 
-/* Of shape blockIdx.y: blocks 0 and 1 order tiles by query (and empty the queues) and by key, the
- * others write start and end of each row. */
+/* Plans shape blockIdx.y: blocks 0 and 1 order tiles by query (and empty the queues) and by key,
+ * the others write start and end of each row. */
 __global__ void __launch_bounds__(PLAN_THREADS) plan(const __grid_constant__ struct plans all)
 {
     __shared__ int32_t cu[CU_CACHED];
@@ -263,7 +263,7 @@ size_t cut_plan(struct attention_plan *p, const struct attn_shape *s, void *memo
     return c.at;
 }
 
-/* What backward has beside the plan. */
+/* Cuts the memory that backward has beside the plan; returns its bytes. */
 size_t cut_sums(struct attention_plan *p, const struct attn_shape *s, bool portable, void *memory)
 {
     struct cutter c = { (char *)memory, 0 };
@@ -314,7 +314,7 @@ cudaError_t launch_plans(cudaStream_t stream, const struct plans *all, int n)
     return cudaGetLastError();
 }
 
-/* The same with its plan: the shape's, or one made in the workspace. */
+/* Begins a call with its plan: the shape's, or one made in the workspace. */
 cudaError_t begin_planned(cudaStream_t stream, struct attention_call *c, const struct attn_shape *s,
                           void *workspace)
 {

@@ -28,8 +28,8 @@
 #include <stddef.h>
 #include "host/device.h"
 
-/* Writes the plans of n <= ATTN_PLANS shapes: s[i].plan, attn_plan_bytes() (ops.h) of device memory each.
- * A shape whose plan is NULL gets one in each call, in the workspace. */
+/* Writes the plans of n <= ATTN_PLANS shapes: s[i].plan, attn_plan_bytes() (ops.h) of device memory
+ * each. A shape whose plan is NULL gets one in each call, in the workspace. */
 cudaError_t attention_plans(cudaStream_t stream, const struct attn_shape *s, int n);
 
 /* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128; cu is in
@@ -43,9 +43,10 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
                               void *out, float *lse, const void *q, const void *k, const void *v,
                               void *workspace);
 
-/* Where gradients go: bf16, a token's row each dq_stride numbers and so on; a token has cu_mul rows, side by
- * side. With factor, dq is the gradient of raw q (op_list.h, attention_bwd), with raw_keys dk that of raw
- * k: on Hopper alone, elsewhere factor is NULL and strides are those of a token's row. */
+/* Where gradients go: bf16, a token's row each dq_stride numbers and so on; a token has cu_mul
+ * rows, side by side. With factor, dq is the gradient of raw q (op_list.h, attention_bwd), with
+ * raw_keys dk that of raw k: on Hopper alone, elsewhere factor is NULL and strides are those of a
+ * token's row. */
 struct attention_grads {
     void *dq, *dk, *dv;
     int64_t dq_stride, dk_stride, dv_stride;

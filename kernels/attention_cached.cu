@@ -1,20 +1,20 @@
 /* attention_cached.cu - rows of growing sequences against their cached keys (op_list.h).
  *
  * Hopper: a cluster has one head of a row of scores, each of its blocks a part of the keys, side by
- * side; a head of W = E/8 lanes takes a key, and copies what it reads of the cache into shared memory.
- * The sums of a block's warps, then of the cluster's blocks, are merged in order. Where no two rows of
- * the call are of one sequence, each block makes q, and k and v of the row, from their projection
- * itself: qkv is not launched (device.h).
+ * side; a head of W = E/8 lanes takes a key, and copies what it reads of the cache into shared
+ * memory. The sums of a block's warps, then of the cluster's blocks, are merged in order. Where no
+ * two rows of the call are of one sequence, each block makes q, and k and v of the row, from their
+ * projection itself: qkv is not launched (device.h).
  *
- * Elsewhere, attend: a block has one head of a row of scores and KEYS keys, those from a multiple of
- * KEYS on. It writes greatest score, sum and weighted values of its keys; merge adds those of a row's
- * blocks in order.
+ * Elsewhere, attend: a block has one head of a row of scores and KEYS keys, those from a multiple
+ * of KEYS on. It writes greatest score, sum and weighted values of its keys; merge adds those of a
+ * row's blocks in order.
  *
- * Then what exclusive attention does is taken away, and the head's gate multiplied. Which keys a block
- * has depends on the position alone, so a row's bits do not depend on the other rows. Keys and values
- * that were in the cache before this call are asked for before the wait for the kernel before
- * (behind.h): embed and gather, a step's first kernels, let later ones start only when all of the step
- * before is done.
+ * Then what exclusive attention does is taken away, and the head's gate multiplied. Which keys a
+ * block has depends on the position alone, so a row's bits do not depend on the other rows. Keys
+ * and values that were in the cache before this call are asked for before the wait for the kernel
+ * before (behind.h): embed and gather, a step's first kernels, let later ones start only when all
+ * of the step before is done.
  *
  * Bytes of a decoding step: 2 (window + 1) D of 2 bytes a row of T (paired: half): record 61 at the
  * end, 4 plain short layers of 768 keys, 4 paired of 384, 2 long of 2560: 30 MB a sequence, 6 us at
@@ -208,7 +208,7 @@ struct softmax_part { /* of a thread's channels: greatest score, sum, weighted v
         for (int j = 0; j < 8; j++)
             acc[j] *= by;
     }
-    /* With that of the lane `m` away. */
+    /* Joins this lane's part with that of the lane `m` away. */
     __device__ __forceinline__ void join(int m)
     {
         scale_to(fmaxf(most, __shfl_xor_sync(~0u, most, m)));
@@ -219,8 +219,8 @@ struct softmax_part { /* of a thread's channels: greatest score, sum, weighted v
     }
 };
 
-/* e numbers and behind them greatest score and sum, of n parts, at most MOST: the sum of the thread's
- * channel. All that is read is asked for at once. */
+/* e numbers and behind them greatest score and sum, of n parts, at most MOST: the sum of the
+ * thread's channel. All that is read is asked for at once. */
 template <int MOST, typename T>
 __device__ __forceinline__ static float merged(const T *part, int n, int e, int channel,
                                                float *most, float *sum)
@@ -335,15 +335,15 @@ template <int W, bool RAW> struct seen_keys {
     }
 };
 
-/* q of a head of a row, and k or v of it and (paired) of the other one, from the row's projection: a
- * group of W lanes each. */
+/* q of a head of a row, and k or v of it and (paired) of the other one, from the row's projection:
+ * a group of W lanes each. */
 template <int W> struct projected {
     enum { E = 8 * W };
     int head, own_head, is_v;
     turn q_turn, k_turn;
     uint4 value, narrow; /* of the token's row of the table */
 
-    /* Before the wait for the kernel before. */
+    /* Loads what does not depend on the kernel before, so it is called before the wait for that. */
     __device__ __forceinline__ void load(const shape &s, const qkv_args &f, const query &r, int h,
                                          int group, int channel)
     {
@@ -357,7 +357,7 @@ template <int W> struct projected {
             narrow = *(const uint4 *)at;
         }
     }
-    /* What is added to v: the table's row by its gate, of which u is the input. */
+    /* Adds to v the table's row times its gate, of which u is the input. */
     __device__ __forceinline__ void add_value(float (&x)[8], float (&u)[GATE],
                                               const qkv_args &f) const
     {
@@ -399,8 +399,8 @@ template <int W> struct projected {
     }
 };
 
-/* RAW: q, k and v of the row are made from the product f.qkv (qkv.h), and k, v put into the cache; the
- * row has a sequence of its own. ALONE: a cluster is one block. */
+/* RAW: q, k and v of the row are made from the product f.qkv (qkv.h), and k, v put into the cache;
+ * the row has a sequence of its own. ALONE: a cluster is one block. */
 template <int W, bool RAW, bool ALONE>
 __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape s, qkv_args f)
 {

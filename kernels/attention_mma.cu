@@ -38,7 +38,7 @@ template <int E> __device__ __forceinline__ uint32_t chunk_at(int r, int c)
     return r * (2 * E) + ((c ^ (E < 64 ? r >> 1 & 3 : r & 7)) << 4);
 }
 
-/* Of x (rows, heads E): rows row .. row + ROWS - 1 of one head; those past the end are zeros. */
+/* Copies rows row .. row + ROWS - 1 of one head of x (rows, heads E); those past the end are zeros. */
 template <int E, int ROWS>
 __device__ __forceinline__ void copy_rows(uint32_t to, const bf16 *x, const struct attn_shape &s,
                                           int head, int row)
@@ -297,7 +297,7 @@ __device__ __forceinline__ void add_dq(float (&d)[dq_part<E, N>::SUMS], const dq
     }
 }
 
-/* This thread's sums of N queries as the tiles of keys hand them on, and back. */
+/* Load and store this thread's sums of N queries as the tiles of keys hand them on. */
 template <int SUMS> __device__ __forceinline__ void load_sums(float (&d)[SUMS], const float4 *from)
 {
 #pragma unroll
@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int lo[2] = { row, row + 8 };
     const int len[2] = { c.p.end[row] - row, c.p.end[row + 8] - row - 8 };
     const dq_part<E, N> part;
-    /* Of each N queries of this head: tiles of keys that have added to dq, and their sum. */
+    /* For each N queries of this head: how many tiles of keys have added to dq, and their sum. */
     const int64_t parts = (int64_t)head * (c.p.padded / N);
     int *const added = c.p.added + parts;
     float4 *const sums = (float4 *)c.p.dq_sums + parts * (N * E / 4);

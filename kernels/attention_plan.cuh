@@ -50,15 +50,15 @@ struct attention_plan {
 struct attention_call {
     struct attn_shape s;
     struct attention_plan p;
-    int sms; /* multiprocessors */
+    int sms; /* streaming multiprocessors */
     int shared_bytes; /* that a block may have */
     float unit; /* scale / ln 2 */
     float *lse; /* forward: written */
     struct attention_grads grads; /* backward */
 };
 
-/* The next number of a queue. Who gets `last`, the last one that any block of the grid takes, leaves the
- * queue as it was for the next call with this plan. */
+/* The next number of a queue. Who gets `last`, the last one that any block of the grid takes,
+ * leaves the queue as it was for the next call with this plan. */
 __device__ __forceinline__ int take_item(int *next, int last)
 {
     const int item = atomicAdd(next, 1);

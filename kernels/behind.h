@@ -29,8 +29,8 @@ __device__ __forceinline__ void wait_for_kernel_before()
 }
 
 /* A kernel of a decoding step, whose launch is launch_step: a step is some hundred kernels of a
- * microsecond each, one behind the other. Elsewhere, where grids are large, the kernel behind is not
- * permitted to start. */
+ * microsecond each, one behind the other. Elsewhere, where grids are large, the kernel behind is
+ * not permitted to start. */
 __device__ __forceinline__ void start_step_behind()
 {
     enum { SMALL = 64 };
@@ -42,8 +42,8 @@ __device__ __forceinline__ void begin_step()
     start_step_behind();
     wait_for_kernel_before();
 }
-/* The first kernel of a step: those behind it start when all before it is done, so that before their
- * wait they may read what the step before wrote (past the L1, with __ldcg). */
+/* The first kernel of a step: those behind it start when all before it is done, so that before
+ * their wait they may read what the step before wrote (past the L1, with __ldcg). */
 __device__ __forceinline__ void begin_first_of_step()
 {
     wait_for_kernel_before();
@@ -51,8 +51,8 @@ __device__ __forceinline__ void begin_first_of_step()
 }
 
 /* Launches a kernel with so much shared memory, in clusters of so many blocks, so that it may start
- * while the one before it ends, where it can. All have the same partition of shared memory and L1: a
- * multiprocessor changes it only when it is empty. */
+ * while the one before it ends, where it can. All have the same partition of shared memory and L1:
+ * an SM changes it only when it is empty. */
 template <typename... P, typename... A>
 static inline void launch_behind_clusters(struct cuda_ops *c, int cluster, int shared,
                                           void (*kernel)(P...), dim3 grid, int threads, A... args)

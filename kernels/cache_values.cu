@@ -1,4 +1,5 @@
-/* cache_values.cu - values of a call's rows into the cache (op_list.h): one warp a row, 4 T D bytes. */
+/* cache_values.cu - values of a call's rows into the cache (op_list.h): one warp a row, 4 T D
+ * bytes. */
 #include "behind.h"
 #include "gpu.h"
 #include "row.h"

@@ -41,7 +41,7 @@ struct row_of_logits {
     {
         return (double)__expf((z[v] - most) / temperature);
     }
-    /* How many there are from `least` on, or the sum of their weights; every thread gets it. */
+    /* Returns, in every thread, how many there are from `least` on, or the sum of their weights. */
     __device__ __forceinline__ double from(uint32_t least, bool count)
     {
         double sum = 0;
@@ -77,8 +77,8 @@ struct found {
     }
 };
 
-/* Of the numbers from..end-1, both multiples of 4 or end = n; z is aligned to 16 bytes. In every
- * thread. Up to AT_ONCE pieces a thread are asked for at once. */
+/* Finds the greatest of the numbers from..end-1, both multiples of 4 or end = n; z is aligned to 16
+ * bytes. Every thread gets the result. Up to AT_ONCE pieces a thread are asked for at once. */
 template <int AT_ONCE> __device__ static found greatest(const float *z, int from, int end, int n)
 {
     const float4 none = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
@@ -164,8 +164,8 @@ __device__ static int drawn(row_of_logits &r, const struct choice &c, uint64_t s
     return token;
 }
 
-/* S blocks, a cluster, have a row: each looks for the greatest number in a part of it, the first one
- * does the rest. */
+/* S blocks, a cluster, have a row: each looks for the greatest number in a part of it, the first
+ * one does the rest. */
 template <int S> __global__ static void __launch_bounds__(THREADS) choose(args a)
 {
     __shared__ double sums[2][32];

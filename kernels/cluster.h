@@ -1,5 +1,5 @@
-/* cluster.h - blocks of a cluster that send each other sums: nothing on GPUs other than Hopper, where
- * launches ask for clusters of one block.
+/* cluster.h - blocks of a cluster that send each other sums: nothing on GPUs other than Hopper,
+ * where launches ask for clusters of one block.
  *
  *     all_of_cluster();                               // all have begun
  *     send4(&inbox[rank], 0, sum);
@@ -27,8 +27,8 @@ __device__ __forceinline__ void send4(const void *to, int rank, float4 v)
                  : "memory");
 #endif
 }
-/* Four bytes, which count on that block's barrier (sm90.h: the place of this one's). What waits there at block
- * scope sees them: both are in shared memory. */
+/* Four bytes, which count on that block's barrier (sm90.h: the place of this one's). What waits
+ * there at block scope sees them: both are in shared memory. */
 __device__ __forceinline__ void send1(const void *to, int rank, float x, uint32_t bar)
 {
 #ifdef SM90_CODE

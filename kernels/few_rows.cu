@@ -3,9 +3,9 @@
  * A decoding step reads every weight once and does little else. A block has some columns of y and
  * all of I, cut among its warps, whose sums are added in order. Its weights do not depend on the
  * kernels before (nothing that runs in a decoding step writes weights): their loads are under way
- * before it waits for those (behind.h), into registers where w is (O,I), into shared memory where it
- * is (I,O). After that wait a step's time is latency, so what is read then is asked for at once: x,
- * and what is added. (Held in shared memory, weights (O,I) made a step of record 61 9% longer.)
+ * before it waits for those (behind.h), into registers where w is (O,I), into shared memory where
+ * it is (I,O). After that wait a step's time is latency, so what is read then is asked for at once:
+ * x, and what is added. (Held in shared memory, weights (O,I) made a step of record 61 9% longer.)
  *
  * One row on Hopper is sm90/one_row.cu's.
  *
@@ -14,15 +14,16 @@
  * and rows are few, as many blocks as are resident go through the columns, and load the next ones
  * meanwhile.
  *
- * A mix whose norm is x, and that has not been launched (few_rows.h), is made by each block in shared
- * memory; the first one stores it.
+ * A mix whose norm is x, and that has not been launched (few_rows.h), is made by each block in
+ * shared memory; the first one stores it.
  *
  * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart. Which k a pair
  * stands for does not matter as long as both operands agree, so a lane takes the eight (w (I,O):
  * four) neighbours that it can load at once.
  *
  * Sums of a row do not depend on the other rows: for each row the same instructions in the same
- * order, whatever T. Bytes: O I weights; 2 O I T FLOP. O I = 2304 x 768: 3.5 MB, 0.74 us at 4.8 TB/s.
+ * order, whatever T. Bytes: O I weights; 2 O I T FLOP. O I = 2304 x 768: 3.5 MB, 0.74 us at 4.8
+ * TB/s.
  */
 #include "behind.h"
 #include "cluster.h"
@@ -148,7 +149,7 @@ template <int C> struct w_tile {
         for (int j = 0; j < C / 2; j++)
             load_turned(w[j], held + piece_at<C>(first + row, 2 * j + lane / 16));
     }
-    /* Of rows g and g + 8 of x. */
+    /* Adds the products with rows g and g + 8 of x. */
     __device__ __forceinline__ void add_to(float (&d)[C][4], uint2 x, uint2 x8) const
     {
         uint32_t v[4] = { x.x, x8.x, x.y, x8.y };
@@ -182,8 +183,8 @@ template <int C, int W> struct warp_sums {
     }
 };
 
-/* Block r % S of the cluster finishes row r of y: four sums of it, by block `rank`, go there, into an
- * inbox of S times 8 C numbers for each of its rows. */
+/* Block r % S of the cluster finishes row r of y: four sums of it, by block `rank`, go there, into
+ * an inbox of S times 8 C numbers for each of its rows. */
 template <int C, int S>
 __device__ __forceinline__ static void send(const float *inbox, int r, int f, int rank, float4 v)
 {
@@ -294,8 +295,8 @@ __global__ static void __launch_bounds__(32 * W, B) by_row(product_args a, held 
     }
 }
 
-/* Tiles of 8 C columns with all of I, as many blocks as are resident: while a block has one, the next
- * one comes. At most 16 rows, in shared memory. */
+/* Tiles of 8 C columns with all of I, as many blocks as are resident: while a block has one, the
+ * next one comes. At most 16 rows, in shared memory. */
 template <int C, int W, bool MIX>
 __global__ static void __launch_bounds__(32 * W, 2) by_tiles(product_args a, held h)
 {
@@ -368,14 +369,14 @@ template <int MOST, int N = 1, typename F> static void with_tiles(int n, F f)
         with_tiles<MOST, 2 * N>(n, f);
 }
 
-/* Of x in shared memory, with the sums of the mix that it is made from. */
+/* Returns the bytes of x in shared memory, with the sums of the mix that it is made from. */
 static int bytes_of_x(int rows, int in, const mix_args &m)
 {
     return rows * (in + PAD) * 2 + (m.n ? mix_sums_bytes(m) : 0);
 }
 
-/* How many rows of w are held does not depend on T, for a row's sums do not: it is that of the
- * most columns, 8 most_c, and tiles, whose inboxes take so many bytes. */
+/* Returns how many rows of w are held. It must not depend on T, as a row's sums do not: it is that
+ * of the most columns, 8 most_c, and tiles, whose inboxes take so many bytes. */
 static int rows_at_once(struct cuda_ops *c, int most_c, int warps, int inboxes = 0)
 {
     return (c->shared_max - warps * most_c * 512 - inboxes) / (16 * most_c) / 16 * 16;
@@ -427,7 +428,7 @@ static void launch_by_row(struct cuda_ops *c, const product_args &a)
             launch_rows<M, 2, 2, 16, 1, false>(c, a);
         else if (a.mix.n)
             launch_rows<1, 4, 8, 8, 1, true>(c, a);
-        else if constexpr (M == 1) /* enough blocks: several on a multiprocessor */
+        else if constexpr (M == 1) /* enough blocks: several on an SM */
             launch_rows<1, 4, 8, 8, 1, false>(c, a);
         else /* each reads all of x */
             launch_rows<M, 8, 8, 8, 1, false>(c, a);
@@ -449,7 +450,7 @@ static void launch_by_column(struct cuda_ops *c, const product_args &a)
     });
 }
 
-/* Does the mix that waits make x, where this product can? Each block reads the mix's terms, and one
+/* True if this product makes x by the mix that waits. Each block reads the mix's terms, and one
  * of them writes its sum. */
 static bool takes_mix(const struct cuda_ops *c, const struct few_rows &p)
 {

@@ -7,7 +7,7 @@
 #include "gpu.h"
 #include "vec.h"
 
-/* Has a field of u, BITS wide, all bits of `mask` set? */
+/* True if a field of u, BITS wide, has all bits of `mask` set. */
 template <int BITS> __device__ __forceinline__ static bool bad_word(uint32_t u, uint32_t mask)
 {
     bool found = false;

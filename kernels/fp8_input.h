@@ -1,5 +1,5 @@
-/* fp8_input.h - an activation in e4m3, or a gradient in e5m2, scaled by its greatest magnitude (fp8.md 2
- * and 4; fp8_input.cu). */
+/* fp8_input.h - an activation in e4m3, or a gradient in e5m2, scaled by its greatest magnitude
+ * (fp8.md 2 and 4; fp8_input.cu). */
 #ifndef KERNELS_FP8_INPUT_H
 #define KERNELS_FP8_INPUT_H
 
@@ -7,8 +7,8 @@
 
 struct fp8_input {
     struct tensor codes;
-    /* Device: what a product of codes and weight's codes is multiplied by; of a gradient, what the one
-     * that follows from it is multiplied by to have codes, and these to be it again. */
+    /* Device: what a product of codes and weight's codes is multiplied by; of a gradient, what the
+     * one that follows from it is multiplied by to have codes, and these to be it again. */
     const float *factor, *follow, *back;
 };
 

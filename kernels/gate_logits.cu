@@ -1,9 +1,9 @@
 /* gate_logits.cu - logits of gates that read a narrow embedding beside the norm, and back.
  *
  * z (T,N) bf16, y (T,D) bf16, twelve channels of it read, e (T,n) bf16, gate (H,12+n). Forward: a
- * thread a logit; 2 T (12 + n + N) bytes, 3.9 MB at T = 49152, n = 8, N = 16. Backward: a block takes
- * rows in turn, a thread the gradient of up to SUMS gate weights, in registers until the end, and the
- * first 12 + n threads that of a row's inputs. Blocks' sums are added in a fixed order.
+ * thread a logit; 2 T (12 + n + N) bytes, 3.9 MB at T = 49152, n = 8, N = 16. Backward: a block
+ * takes rows in turn, a thread the gradient of up to SUMS gate weights, in registers until the end,
+ * and the first 12 + n threads that of a row's inputs. Blocks' sums are added in a fixed order.
  */
 #include "behind.h"
 #include "gpu.h"

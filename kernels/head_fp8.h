@@ -18,7 +18,8 @@ void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t, s
 void head_transpose(struct cuda_ops *c, struct tensor dst_t, int64_t first, struct tensor src,
                     int64_t ld, int64_t rows);
 
-/* Each of n matrices of codes transposed: src (n R, C), dst_t (n C, R); R and C are multiples of 16. */
+/* Transposes each of n matrices of codes: src (n R, C), dst_t (n C, R); R and C are multiples of
+ * 16. */
 void fp8_transpose_each(struct cuda_ops *c, struct tensor dst_t, struct tensor src, int n);
 
 /* Two numbers as codes, the first in the low byte. Below compute capability 8.9 (where a weight's

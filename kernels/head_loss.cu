@@ -2,8 +2,8 @@
  *
  * x (T,D), w (D,V), dx bf16, dw bf16 or f32. With fp8, operands of the three products are
  * contiguous along their sums, as fp8 tensor cores require, so x8 and w8 exist transposed too
- * (head_fp8.cu). On Hopper dw's product turns g8 on the way in (sm90/turned_gemm.cu), on the portable
- * path it is transposed:
+ * (head_fp8.cu). On Hopper dw's product turns g8 on the way in (sm90/turned_gemm.cu), on the
+ * portable path it is transposed:
  *
  *   x8 (T,D), x8t (D,T), w8 (D,V), w8t (V,D)                     e4m3 of x / s_x, w / s_w
  *       (where Adam left a w8, only w8t is made: 2 D V bytes instead of 4)
@@ -18,11 +18,10 @@
  * 7.4 GB for the row pass (1.75 ms at 4.25 TB/s; 3 special-function operations an element are
  * 2.0 ms); portable: 4.9 GB for the transpose (1.16 ms).
  *
- * One block holds a row of logits in shared memory, so each is read once. No maximum is
- * needed: z = a s((l + b)/c) lies in (0, a), and exp(z - a/2) cannot overflow. The row pass keeps
- * f = exp(z - a/2) s (1 - s) in bf16 where the logit was, sums exp(z - a/2), and then scales
- * f by one number a row. Where g8 is transposed it overwrites the logits of its row: its rows are 2 V
- * bytes apart.
+ * One block holds a row of logits in shared memory, so each is read once. No maximum is needed: z =
+ * a s((l + b)/c) lies in (0, a), and exp(z - a/2) cannot overflow. The row pass keeps f = exp(z -
+ * a/2) s (1 - s) in bf16 where the logit was, sums exp(z - a/2), and then scales f by one number a
+ * row. Where g8 is transposed it overwrites the logits of its row: its rows are 2 V bytes apart.
  *
  * The sigmoid is one hardware tanh in the fp8 pass (off by 2^-11 of it, far below a code of e5m2
  * and below the bf16 of the logit), an exponential and a reciprocal elsewhere.
@@ -31,7 +30,8 @@
  * the spans: in f32, D V 4 bytes, where it is bf16. What is taken is then 3 V bytes a row of the
  * block (bf16: 2 V), and some copies of w.
  *
- * Without fp8, as where the GPU has none (below 8.9), the gradient is bf16, in place, and cuBLASLt transposes by itself.
+ * Without fp8, as where the GPU has none (below 8.9), the gradient is bf16, in place, and cuBLASLt
+ * transposes by itself.
  */
 #include "gpu.h"
 #include "head_fp8.h"
@@ -124,8 +124,8 @@ __device__ __forceinline__ static float weights_of(const row_args &a, int t)
     return sum;
 }
 
-/* The same of eight logits in place, with s = (1 + t)/2: e = exp(a t/2), f = e s (1 - s), or without
- * rounding, four times that, e (1 - t^2). Adds to *sum. */
+/* Replaces eight logits by f: with s = (1 + t)/2, e = exp(a t/2), f = e s (1 - s), or without
+ * rounding, four times that, e (1 - t^2). Adds each e to *sum. */
 template <bool ROUND>
 __device__ __forceinline__ static void fast_f(float (&x)[8], const cap &k, float *sum)
 {
@@ -352,7 +352,7 @@ static void sum_product(struct cuda_ops *c, weight_sum *sum, struct gemm product
     sum->add = true;
 }
 
-/* Of codes: x8t (D,rows), and the gradient's g8 as fp8_work has it. */
+/* Adds the weight gradient of codes: x8t (D,rows), and the gradient's g8 as fp8_work has it. */
 static void sum_codes(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, struct tensor g8,
                       float alpha)
 {
@@ -373,7 +373,8 @@ static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw,
 struct fp8_work {
     float *row_loss;
     struct tensor x8, x8t, w8, w8t; /* x8, x8t: of a span */
-    /* Of a span: (rows, V) where the product of the weights' gradient turns it, else (V, rows). */
+    /* The span's gradient codes: (rows, V) where the weights' product transposes them, else (V,
+     * rows). */
     struct tensor g8;
     bf16 *logits; /* (rows, V) */
     int64_t rows;

@@ -145,7 +145,7 @@ template <int W> __device__ __forceinline__ float head_sum(float x)
     return x;
 }
 
-/* Of struct xsa (ops.h): 1 / max(|v|, 1e-4) from |v|^2. */
+/* Returns 1 / max(|v|, 1e-4) from |v|^2 (struct xsa, ops.h). */
 __device__ __forceinline__ float inverse_length(float vv) { return vv > 1e-8f ? rsqrtf(vv) : 1e4f; }
 
 template <int W> struct lanes {

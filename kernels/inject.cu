@@ -3,14 +3,14 @@
  *
  * All (T,D) bf16; coefficients f32 in device memory. Element by element: a thread takes 8 of each
  * tensor by 16-byte accesses, all n gradients in flight. Bytes: 2 (n + 2 m) T D, and 2 m T D more
- * where dx is added to; of streams of fewer channels than g the first of g's are read. At T = 49152, D = 768, n = 10, m = 2: 14 tensors of 75.5 MB, 249 us at
- * 4.25 TB/s. Adding to dx in each place instead would move 6 tensors a place. About 4 m n FLOP an
- * element, below the memory time.
+ * where dx is added to; of streams of fewer channels than g the first of g's are read. At T =
+ * 49152, D = 768, n = 10, m = 2: 14 tensors of 75.5 MB, 249 us at 4.25 TB/s. Adding to dx in each
+ * place instead would move 6 tensors a place. About 4 m n FLOP an element, below the memory time.
  */
 #include "dcoef.h"
 #include "gpu.h"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 2 }; /* blocks that a multiprocessor holds */
+enum { WARPS = 8, THREADS = 32 * WARPS, BLOCKS = 2 }; /* blocks that an SM holds */
 
 struct inject_args {
     const uint4 *g[INJECT_MAX];

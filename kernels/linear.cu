@@ -62,15 +62,15 @@ void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
         product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
 }
 
-/* Of two scales and, unless it is NULL, a third. */
+/* Computes the product of two scales and, unless it is NULL, a third. */
 __global__ static void multiply_scales(float *factor, const float *a, const float *b,
                                        const float *scale)
 {
     *factor = *a * *b * (scale ? *scale : 1);
 }
 
-/* cuBLASLt gets one factor: given a scale for each operand, anywhere in a tensor of f32, it refused the product
- * (13.0, on an H100), maybe because they were not at multiples of 16 bytes. */
+/* cuBLASLt gets one factor: given a scale for each operand, anywhere in a tensor of f32, it refused
+ * the product (13.0, on an H100), maybe because they were not at multiples of 16 bytes. */
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
                      struct fp8_weight w8, const float *scale, struct tensor residual)
 {

@@ -1,14 +1,14 @@
 /* linear_relu2.cu - post = max(x w^T,0)^2; dpre = 2 scale (dout w2^T) sqrt(post).
  * Record-61.md 2.8, 3.1; the scale (a lane's, on the MLP's output): record-74.md 7.
  *
- * x, dout (T,D), w, w2 (F,D), post, dpre (T,F) bf16. On Hopper one kernel each,
- * sm90/relu2_gemm.cu: the product there, the ReLU on its way out. Elsewhere cuBLASLt's product and
- * a pass over it, BLOCK rows at a time, so that the pass finds them in the L2 and backward's
- * scratch is small: BLOCK F numbers of 2 bytes, 25 MB at F = 3072. The product is rounded to bf16
- * between the two, also backward, where Hopper's kernel rounds once. In fp8 (fp8.md 2) x is made
- * x8 first (fp8_input.cu), and both are the same with codes; what writes post writes its codes
- * too, where the second product takes them (fp8.md 3). The backward in fp8 (fp8.md 4) is the same with
- * codes of dout and w, and writes dpre's, of which cuBLASLt makes dx.
+ * x, dout (T,D), w, w2 (F,D), post, dpre (T,F) bf16. On Hopper one kernel each, sm90/relu2_gemm.cu:
+ * the product there, the ReLU on its way out. Elsewhere cuBLASLt's product and a pass over it,
+ * BLOCK rows at a time, so that the pass finds them in the L2 and backward's scratch is small:
+ * BLOCK F numbers of 2 bytes, 25 MB at F = 3072. The product is rounded to bf16 between the two,
+ * also backward, where Hopper's kernel rounds once. In fp8 (fp8.md 2) x is made x8 first
+ * (fp8_input.cu), and both are the same with codes; what writes post writes its codes too, where
+ * the second product takes them (fp8.md 3). The backward in fp8 (fp8.md 4) is the same with codes
+ * of dout and w, and writes dpre's, of which cuBLASLt makes dx.
  */
 #include "few_rows.h"
 #include "fp8_copy.h"
@@ -99,7 +99,8 @@ static size_t portable_bytes(struct tensor dpre)
     return (size_t)((dpre.rows < BLOCK ? dpre.rows : BLOCK) * dpre.cols) * 2;
 }
 
-/* In fp8 dout and w are codes and g8 is none or dpre's; f and u as relu2_gemm_backward_fp8's, else NULL. */
+/* Computes the backward on the portable path. In fp8 dout and w are codes and g8 is none or dpre's;
+ * f and u as relu2_gemm_backward_fp8's, else NULL. */
 static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor dpre,
                               struct tensor g8, struct tensor dout, struct tensor w,
                               const float *scale, const float *f, const float *u,

@@ -1,5 +1,5 @@
-/* mix.h - rows of a mix and their norms: one by a warp (mix_norm.cu), or all of them in each block of
- * the product that reads them (few_rows.cu), with the same bits.
+/* mix.h - rows of a mix and their norms: one by a warp (mix_norm.cu), or all of them in each block
+ * of the product that reads them (few_rows.cu), with the same bits.
  */
 #ifndef KERNELS_MIX_H
 #define KERNELS_MIX_H
@@ -7,7 +7,7 @@
 #include "host/device.h"
 #include "row.h"
 
-/* Of at most N terms. */
+/* The coefficients of a mix of at most N terms. */
 template <int N> struct mix_coefs {
     float of[N];
     __device__ __forceinline__ void load(const mix_args &a)
@@ -45,13 +45,15 @@ __device__ __forceinline__ void mix_row(row<V> &sum, const mix_args &a, const mi
         sum.store(a.y + at, a.d);
 }
 
-/* All rows of the norm into y (shared memory, `stride` numbers a row), by a block of whole warps; in
- * the memory of a.out and a.y too if wanted. sums: shared, mix_sums_bytes of it. A sum of squares is
- * added up as mix_row does, and few numbers are in registers: those hold the block's weights. */
+/* Returns the bytes of shared memory that mix_rows takes. */
 __host__ __device__ __forceinline__ int mix_sums_bytes(const mix_args &a)
 {
     return a.rows * (a.d + a.d / 8) * (int)sizeof(float);
 }
+/* Computes all rows of the norm into y (shared memory, `stride` numbers a row), by a block of whole
+ * warps; if `store`, into the memory of a.out and a.y too. sums: shared, mix_sums_bytes of it. A
+ * sum of squares is added up as mix_row does, and few numbers are in registers: those hold the
+ * block's weights. */
 template <int N>
 __device__ __forceinline__ void mix_rows(bf16 *y, int stride, float *sums, const mix_args &a,
                                          const mix_coefs<N> &coef, bool store)

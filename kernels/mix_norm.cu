@@ -13,9 +13,10 @@
  *
  * Backward sums dcoef over rows in a fixed grid (dcoef.h).
  *
- * Terms of some channels, coefficients of tokens, and more than four terms (record-84.md 2, 5) have kernels of
- * their own, mix_any and mix_any_backward, which read and write the terms' channels alone and 4 bytes for
- * each coefficient of a token. A coefficient's gradient of a token is written where its row is.
+ * Terms of some channels, coefficients of tokens, and more than four terms (record-84.md 2, 5) have
+ * kernels of their own, mix_any and mix_any_backward, which read and write the terms' channels
+ * alone and 4 bytes for each coefficient of a token. A coefficient's gradient of a token is written
+ * where its row is.
  */
 #include "behind.h"
 #include "dcoef.h"
@@ -58,7 +59,7 @@ void cuda_launch_waiting(struct cuda_ops *c)
     cuda_launch_qkv(c);
 }
 
-/* May a product make it? Its blocks read what one of them would overwrite. */
+/* True if a product may make this mix: its blocks must not read what one of them overwrites. */
 static bool can_wait(const mix_args &a)
 {
     if (a.n > FEW_MIX_TERMS || a.rows > FEW_MIX_ROWS || !a.y)
@@ -79,7 +80,7 @@ static bool can_do(struct cuda_ops *c, struct tensor out, int n, const struct mi
            CUDA_NEED(c, whole, "channels of a term are a multiple of 8, from one on");
 }
 
-/* Is it one of the first kernels'? */
+/* True if the kernels for plain terms take this mix. */
 static bool is_plain(struct tensor out, int n, const struct mix_term *in)
 {
     bool plain = n <= 4;

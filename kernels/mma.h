@@ -29,7 +29,8 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool exis
                  "r"(exists ? 16 : 0)
                  : "memory");
 }
-/* The same, where other blocks soon read the 128 bytes around it: they come into the L2 at once. */
+/* Copies as copy_16(), where other CTAs soon read the 128 bytes around it: they come into the L2 at
+ * once. */
 __device__ __forceinline__ void copy_16_line(uint32_t to, const void *from, bool exists)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -56,7 +57,7 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool exis
                  "l"(from), "r"(exists ? 16 : 0), "l"(policy)
                  : "memory");
 }
-/* This thread's copies since the last commit are one group. */
+/* Makes this thread's copies since the last commit one group. */
 __device__ __forceinline__ void copies_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

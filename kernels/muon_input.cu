@@ -6,8 +6,8 @@
  *     scale     blocks' sums added in their order, x = u / (1.02 |u| + 1e-6)     g, mom -> x
  * u is not stored: it is formed again from the new momentum. Squares are added in double.
  * raw: take_in alone, which writes x = u.
- * Bytes an element, bf16 g and x: 10 + 8 = 18; 12 would be enough if a matrix fitted into a
- * multiprocessor, and are with raw. The second reading of g and mom begins with what was read last and
+ * Bytes an element, bf16 g and x: 10 + 8 = 18; 12 would be enough if a matrix fitted into an
+ * SM, and are with raw. The second reading of g and mom begins with what was read last and
  * hits L2 as far as they fit. Blocks are large enough that all of them are resident at once.
  * The momentum has the bits of the C reference; x has them where the norm has.
  */
@@ -21,8 +21,8 @@ __device__ __forceinline__ float nesterov(float mom, float g, float blend)
     return sub(mom, mul(blend, sub(mom, g)));
 }
 
-/* WIDTH elements of one matrix. A thread reads the next ones before it computes with these: loads do not
- * move across store16. */
+/* WIDTH elements of one matrix. A thread reads the next ones before it computes with these: loads
+ * do not move across store16. */
 template <int WIDTH> struct elements {
     float mom[WIDTH], g[WIDTH];
 
@@ -33,7 +33,8 @@ template <int WIDTH> struct elements {
     }
 };
 
-/* Elements of a matrix that this thread takes: at first, first + stride, .. up to last. None: last < first. */
+/* Elements of a matrix that this thread takes: at first, first + stride, .. up to last. None: last
+ * < first. */
 template <int WIDTH> struct places {
     enum { STRIDE = THREADS * WIDTH };
     int64_t first, last;

@@ -186,8 +186,8 @@ template <int WIDTH> struct weight<WIDTH, false> {
     __device__ void store(void *w, uint16_t *, int64_t at) { ::store<WIDTH>((float *)w + at, p); }
 };
 
-/* What the matrix's rows (columns) are multiplied by besides their own t: norm before / norm after. n:
- * of which each mean was taken. */
+/* Returns the factor of the matrix's rows (columns) besides their own t: norm before / norm after. n:
+ * how many numbers each mean is of. */
 __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int n)
 {
     __shared__ double warps[2][32];

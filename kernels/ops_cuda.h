@@ -33,8 +33,8 @@ extern "C" {
  * no such GPU, compute capability below 8.0, no code for it, no memory. */
 int ops_cuda_new(struct ops **o, int device) MUST_CHECK;
 
-/* A device that only counts memory, as ops_cpu_counting: no kernel is launched. Like GPU `device`, or
- * where there is none like one of Hopper. */
+/* A device that only counts memory, as ops_cpu_counting: no kernel is launched. Like GPU `device`,
+ * or where there is none like one of Hopper. */
 int ops_cuda_counting(struct ops **o, int device) MUST_CHECK;
 
 /* Bytes of its memory that a run on GPU `device` may take: what is free, less what CUDA takes for
@@ -50,7 +50,7 @@ struct gpu_facts {
     int code; /* compute capability its code was compiled for, 10 major + minor; 0: none */
     char name[256];
 };
-/* Of GPU `device`; `code`, which takes a CUDA context, is left 0. */
+/* Fills f for GPU `device`; `code`, which takes a CUDA context, is left 0. */
 void ops_cuda_facts(int device, struct gpu_facts *f);
 static inline bool gpu_has_fp8(const struct gpu_facts *f)
 {
@@ -67,17 +67,17 @@ int ops_cuda_portable(int device, bool *portable) MUST_CHECK;
 int ops_cuda_path(const struct gpu_facts *f, int device, const char *wanted,
                   bool *portable) MUST_CHECK;
 
-/* How many GPUs are visible; 0 also without a driver. */
+/* Returns how many GPUs are visible; 0 also without a driver. */
 int ops_cuda_count(void);
 
-/* Versions of what is there; "none" of a driver that is not. driver: of the kernel's module, or, where
- * that is not to be seen, the CUDA that the driver knows. nccl: "none" in programs without. No GPU
- * needed. */
+/* Versions of what is there; "none" of a driver that is not. driver: of the kernel's module, or,
+ * where that is not to be seen, the CUDA that the driver knows. nccl: "none" in programs without.
+ * No GPU needed. */
 struct gpu_software {
     char runtime[32], driver[64], cublaslt[32], nccl[32];
 };
 const struct gpu_software *ops_cuda_software(void);
-/* The same, one a line. */
+/* Returns these versions as text, one a line. */
 const char *ops_cuda_version(void);
 
 /* cudaStream_t that the ops queue into, for a communicator's events. */

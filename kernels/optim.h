@@ -21,9 +21,9 @@ __device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b);
 __device__ __forceinline__ float quot(float a, float b) { return __fdiv_rn(a, b); }
 __device__ __forceinline__ float root(float a) { return __fsqrt_rn(a); }
 
-/* root and quot where nothing over- or underflows: x in [2^-101, 2^60], b from a root of such a number on,
- * |a| in [2^-80, 2^60]. The same steps as the compiler's own, without its branch for other numbers, so that
- * several run at once; the bits are equal (tests/gpu/gpu_arith_test.cu). */
+/* root and quot where nothing over- or underflows: x in [2^-101, 2^60], b from a root of such a
+ * number on, |a| in [2^-80, 2^60]. The same steps as the compiler's own, without its branch for
+ * other numbers, so that several run at once; the bits are equal (tests/gpu/gpu_arith_test.cu). */
 __device__ __forceinline__ float root_within(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -78,7 +78,7 @@ __device__ __forceinline__ void store(T *p, const float (&x)[WIDTH])
         narrow(p, x[0]);
 }
 
-/* May threads take 8 elements at a time, when units of `count` elements follow each other? */
+/* True if threads may take 8 elements at a time where units of `count` elements follow each other. */
 static inline bool wide(struct tensor t, int64_t count)
 {
     return !t.data || (count % 8 == 0 && (uintptr_t)t.data % 16 == 0);

@@ -1,5 +1,6 @@
-/* out_gate.cu - out_th = s(gate_h . y_t[0:12]) x_th, and back. Record-61.md 2.4, 3.3. With exclusive
- * attention (record-84.md 6) of z = x - p q u, u = v / max(|v|, 1e-4), q = x u, p = tanh(alpha).
+/* out_gate.cu - out_th = s(gate_h . y_t[0:12]) x_th, and back. Record-61.md 2.4, 3.3. With
+ * exclusive attention (record-84.md 6) of z = x - p q u, u = v / max(|v|, 1e-4), q = x u, p =
+ * tanh(alpha).
  *
  * x, out (T,D) bf16 with D = H E; y (T,D') bf16, twelve channels of it read (one 32-byte sector
  * a row); gate (H,12). One warp a row. Forward moves 2 T D elements (151 MB at T = 49152,
@@ -8,8 +9,9 @@
  *
  * dgate: lanes, warps and blocks are added in a fixed order.
  *
- * Exclusive attention reads v too, and backward writes dv: 3 and 5 T D elements, 53 and 89 us. All that
- * it needs follows from four sums a head: v v, x v, and with dout x and v (below, dz = alpha dout):
+ * Exclusive attention reads v too, and backward writes dv: 3 and 5 T D elements, 53 and 89 us. All
+ * that it needs follows from four sums a head: v v, x v, and with dout x and v (below, dz = alpha
+ * dout):
  *   dx = dz - p (dz u) u,  dv = -p / |v| ((dz u) x + q dz - 2 q (dz u) u),  dalpha = -(1 - p^2) (dz u) q
  * without the last term of dv where |v| is below 1e-4.
  */
@@ -17,7 +19,7 @@
 #include "gpu.h"
 #include "heads.h"
 
-/* Of struct xsa (ops.h); partial (blocks, H): of dalpha. */
+/* What struct xsa (ops.h) points to; partial (blocks, H): sums of dalpha. */
 struct exclusive {
     const bf16 *v;
     const float *alpha;

@@ -1,7 +1,9 @@
-/* pair_signs.cu - signs by the two last tokens (record-84.md 3): x_t (P) times a row of signs (R,P).
+/* pair_signs.cu - signs by the two last tokens (record-84.md 3): x_t (P) times a row of signs
+ * (R,P).
  *
- * x bf16, in place; signs bf16 or f32, +-1: the product is exact. A thread takes eight elements (one where
- * 16-byte accesses do not fit); 4 T P bytes (38 MB at T = 49152, P = 192, 9 us at 4.25 TB/s), the signs' 3 MB are in the L2.
+ * x bf16, in place; signs bf16 or f32, +-1: the product is exact. A thread takes eight elements
+ * (one where 16-byte accesses do not fit); 4 T P bytes (38 MB at T = 49152, P = 192, 9 us at 4.25
+ * TB/s), the signs' 3 MB are in the L2.
  */
 #include "behind.h"
 #include "gpu.h"

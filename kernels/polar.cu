@@ -10,8 +10,8 @@
  * it knows no triangle, so gram and square are computed in full (f = 1 below), and where the
  * product is rounded before a x is added, the sum is a pass of its own.
  *
- * The Gram form (POLAR_GRAM) has gram only where it begins; square adds a I; and a row is products of
- * small matrices in f16, two in a launch where they share W:
+ * The Gram form (POLAR_GRAM) has gram only where it begins; square adds a I; and a row is products
+ * of small matrices in f16, two in a launch where they share W:
  *     small     Q W and A W, then W (A W)              one triangle each
  *     times_q   x' = Q x, or x Q                       R x C, where it ends, Q in bf16
  *
@@ -93,7 +93,7 @@ template <bool T, bool HAS_C, numbers N> static void launch_symmetric(const prod
         launch<T, T, true, HAS_C, false, TILE, N>(p);
 }
 
-/* Of small matrices of the Gram form; to_bf16: what x is multiplied by. */
+/* Launches a product of the Gram form's small matrices; to_bf16: the one that x is multiplied by. */
 template <bool HAS_C> static void launch_small(const product &p, bool split, bool to_bf16)
 {
     if (to_bf16)
@@ -244,8 +244,8 @@ static void aol(struct cuda_ops *c, const matrices &x, const matrices &a, float 
 
 enum { ROUND_ABOVE = 1024 }; /* rows; of more, B x is rounded before a x is added */
 
-/* x: the op's own memory and two spares; gram and sym hold A and B. Maps are Hopper's. backwards: of
- * the last product. */
+/* x: the op's own memory and two spares; gram and sym hold A and B. Maps are Hopper's. backwards:
+ * of the last product. */
 struct work {
     struct cuda_ops *c;
     const struct polar_plan *plan;
@@ -352,9 +352,8 @@ static bool make_maps(work *w)
     return ok;
 }
 
-/* The update's tile is what should end first: rounds of tiles over all multiprocessors, by what a
- * round was measured to take on an H200 (share/doc/measured/optimizer.md): so
- * many ns a stage, and as many once. */
+/* Returns the update's tile that should end first: rounds of tiles over all SMs, each at the ns a
+ * stage and the ns once that it was measured to take on an H200 (share/doc/performance.md). */
 struct polar_plan polar_plan_for(int sms, int n, int64_t rows, int64_t cols)
 {
     static const struct {
@@ -399,8 +398,8 @@ struct gram_form {
     }
 };
 
-/* A = x x^T times POLAR_GRAM_SCALE. cuBLASLt multiplies no bf16 into f16: there `spare` gets x in f16,
- * times the scale as well, so that all but numbers below 2^-24 are exact. */
+/* A = x x^T times POLAR_GRAM_SCALE. cuBLASLt multiplies no bf16 into f16: there `spare` gets x in
+ * f16, times the scale as well, so that all but numbers below 2^-24 are exact. */
 static void gram_in_f16(const work &w, int from, int spare, bool overlap)
 {
     const matrices &x = w.x[from];
@@ -576,7 +575,7 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
 
     int64_t rows = x.rows / n, k = rows < x.cols ? rows : x.cols, ld = (x.cols + 7) / 8 * 8;
     int64_t ldk = (k + 7) / 8 * 8;
-    /* The copy engine requires rows of a multiple of 16 bytes: others use a padded copy. */
+    /* TMA requires rows of a multiple of 16 bytes: others use a padded copy. */
     bool pad = ld != x.cols || (uintptr_t)x.data % 16;
     size_t x_bytes = cuda_round((size_t)(x.rows * ld) * 2);
     size_t k_bytes = cuda_round((size_t)(n * k * ldk) * 2);

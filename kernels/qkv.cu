@@ -7,16 +7,16 @@
  *   v      + 2 s(gate_h . u_t) table[tok_t], with a table; u_t = y_t[0:12], or with a split gate
  *          y_t[0:6], table[tok_t][0:6]
  *
- * x (T,D), w (3D,D), raw (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 pairs (cosine, sine) in
- * bf16. One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is a few
- * shuffles and a rotation stays inside a lane.
+ * x (T,D), w (3D,D), raw (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 pairs (cosine,
+ * sine) in bf16. One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is
+ * a few shuffles and a rotation stays inside a lane.
  *
  * On Hopper, with heads of 128 channels, the forward is sm90/qkv_gemm.cu, and raw is not written.
- * Elsewhere it is a product of cuBLASLt and a pass, which moves 6 T D elements (453 MB at T = 49152,
- * D = 768: 107 us at 4.25 TB/s), with a table T D more (125 us). Backward is attention's on Hopper
- * (sm90/attention_bwd.cu); raw_backward, for other GPUs and for keys with an offset, reads dq, dk, dv,
- * q, k and writes 3 T D: 8 T D (604 MB, 142 us). value_backward, with a table, reads dv and the table
- * and writes its rows' gradients: 3 T D (53 us), and 2 T D more where dv comes apart.
+ * Elsewhere it is a product of cuBLASLt and a pass, which moves 6 T D elements (453 MB at T =
+ * 49152, D = 768: 107 us at 4.25 TB/s), with a table T D more (125 us). Backward is attention's on
+ * Hopper (sm90/attention_bwd.cu); raw_backward, for other GPUs and for keys with an offset, reads
+ * dq, dk, dv, q, k and writes 3 T D: 8 T D (604 MB, 142 us). value_backward, with a table, reads dv
+ * and the table and writes its rows' gradients: 3 T D (53 us), and 2 T D more where dv comes apart.
  */
 #include "behind.h"
 #include "gpu.h"
@@ -202,8 +202,8 @@ void cuda_launch_qkv(struct cuda_ops *c)
 
 /* -- backward ---------------------------------------------------------------------- */
 
-/* A key of token t and its gradient, from the rows that they went to: its own, the next, both (of token 0)
- * or (offset channels of the last token) no gradient. */
+/* A key of token t and its gradient, from the rows that they went to: its own, the next, both (of
+ * token 0) or (offset channels of the last token) no gradient. */
 template <int V, int W> struct key_grad {
     packed_row<V> z, own, next;
 
@@ -236,7 +236,8 @@ template <int V, int W> struct key_grad {
     }
 };
 
-/* The gradient of a head of z = R Norm(x), of this factor, becomes that of x (lib/ops/qkv.c, raw_grad). */
+/* The gradient of a head of z = R Norm(x), of this factor, becomes that of x (lib/ops/qkv.c,
+ * raw_grad). */
 template <int W>
 __device__ __forceinline__ static void raw_grad(float (&d)[8], uint4 packed, const turn &r,
                                                 float factor)
@@ -254,7 +255,8 @@ __device__ __forceinline__ static void raw_grad(float (&d)[8], uint4 packed, con
         d[j] *= factor;
 }
 
-/* Of s: factor, shape, rope; q, k as attention read them. dq, dk, dv: NULL where they are not wanted. */
+/* Computes the gradients of raw q, k and v. s gives factor, shape, rope and q, k as attention read
+ * them; dq, dk, dv are NULL where they are not wanted. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     raw_backward(bf16 *dqkv, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
@@ -298,7 +300,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     }
 }
 
-/* each: blocks that a multiprocessor holds. */
+/* each: blocks that an SM holds. */
 static int resident_blocks(const struct cuda_ops *c, int tokens, int each)
 {
     int blocks = div_up(tokens, ROW_WARPS), most = each * c->sms;
@@ -348,8 +350,8 @@ __device__ __forceinline__ static void upper_half(float (&half)[GATE / 2],
         half[j] = __shfl_sync(~0u, du[(GATE / 2 + j) / W], (GATE / 2 + j) % W);
 }
 
-/* dv: NULL, or from where dqkv's last part comes. partial (blocks, H 12). With a table dynamic shared
- * memory: (1 + ROW_WARPS) H 12 floats. */
+/* dv: NULL, or from where dqkv's last part comes. partial (blocks, H 12). With a table dynamic
+ * shared memory: (1 + ROW_WARPS) H 12 floats. */
 template <int V, int W, bool TABLE>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     value_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dv, qkv_args s)

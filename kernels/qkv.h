@@ -36,7 +36,7 @@ template <int W> __device__ __forceinline__ turn turn_of(const qkv_args &s, int 
                  { bf16_hi(u.x), bf16_hi(u.y), bf16_hi(u.z), bf16_hi(u.w) } };
 }
 
-/* By -theta; its transpose (by +theta) with sign = -1. */
+/* Rotates x by -theta; by +theta, the transpose, with sign = -1. */
 __device__ __forceinline__ void rotate(float (&x)[8], const turn &r, float sign)
 {
 #pragma unroll
@@ -57,8 +57,8 @@ template <int W> __device__ __forceinline__ float norm_head(float (&x)[8])
     return r;
 }
 
-/* The gradients of raw q and k, dqkv (T,3D), from those of q and k; of v with dv, else its part is not
- * written. Any of dq, dk, dv may be NULL. */
+/* The gradients of raw q and k, dqkv (T,3D), from those of q and k; of v with dv, else its part is
+ * not written. Any of dq, dk, dv may be NULL. */
 void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, const void *dq, const void *dk,
                     const void *dv, struct tensor q, struct tensor k, const struct qk_made *m);
 

@@ -1,13 +1,14 @@
 /* quantize.cu - copies of weights in e4m3.
  *
- * Contracts: op_list.h. quantize: where Adam did not write the copy. Bytes an element of a bf16 weight: 2 + 1; 768 x 50304: 116 MB, 27 us at
- * 4.25 TB/s, at the start of a run only. A thread takes 8 elements at a time, the blocks
- * form a grid-stride loop, so that amax takes one atomic a block.
+ * Contracts: op_list.h. quantize: where Adam did not write the copy. Bytes an element of a bf16
+ * weight: 2 + 1; 768 x 50304: 116 MB, 27 us at 4.25 TB/s, at the start of a run only. A thread
+ * takes 8 elements at a time, the blocks form a grid-stride loop, so that amax takes one atomic a
+ * block.
  *
- * quantize_matrices (fp8.md 1): one launch writes the greatest magnitude in each part of each matrix, a
- * second takes the greatest of a matrix's and writes scale and codes. 2 + 2 + 1 bytes an element; 12
- * matrices of 3072 x 768: 142 MB, 33 us at 4.25 TB/s, once a step. Transposed as well, by a third launch
- * that reads the codes: 1 + 1 bytes more.
+ * quantize_matrices (fp8.md 1): one launch writes the greatest magnitude in each part of each
+ * matrix, a second takes the greatest of a matrix's and writes scale and codes. 2 + 2 + 1 bytes an
+ * element; 12 matrices of 3072 x 768: 142 MB, 33 us at 4.25 TB/s, once a step. Transposed as well,
+ * by a third launch that reads the codes: 1 + 1 bytes more.
  */
 #include "fp8_copy.h"
 #include "gpu.h"

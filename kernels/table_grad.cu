@@ -29,7 +29,7 @@
 
 /* A warp's 32 positions: the one before, those where its rows start, room for the last to end. */
 enum { STARTS = 7, CHUNK = 31 - STARTS };
-/* How many rows (or pairs) a warp loads at once: as many as registers hold. */
+/* Returns how many rows (or pairs) a warp loads at once: as many as registers hold. */
 __host__ __device__ constexpr int flight(int vectors, bool two)
 {
     return vectors > 4 ? 1 : two ? 2 : 4;
@@ -248,7 +248,7 @@ __device__ __forceinline__ static void short_rows(const target &g, const source 
     }
 }
 
-/* Of rows first .. first + 31, those that no position reads. */
+/* Clears those of the rows first .. first + 31 that no position reads. */
 template <int V>
 __device__ __forceinline__ static void zero_rows(const target &g, const source &s, int first)
 {

@@ -1,14 +1,14 @@
-/* token_coefs.cu - coefficients of each token from a hidden layer: out = (gelu(pre) w^T + b) / 10, and back.
- * Record-84.md 5, 7.
+/* token_coefs.cu - coefficients of each token from a hidden layer: out = (gelu(pre) w^T + b) / 10,
+ * and back. Record-84.md 5, 7.
  *
- * pre, dpre (T,K) bf16, out, dout (T,m) f32, w (m,K) and b (m) f32 or bf16; K a power of two up to 64, m at
- * most MOST. Four lanes a token: lane p takes vectors p, p + 4, .. of eight channels, w in shared memory, where the
- * four are in banks of their own.
- * Bytes: 2 T K + 4 T m, 9.0 MB at T = 49152, K = 64, m = 14, 2.1 us at 4.25 TB/s; backward 4 T K + 4 T m,
- * 15 MB, 3.6 us. 2 T m K FLOP and T K error functions forward, three times as many back: below 10 us.
+ * pre, dpre (T,K) bf16, out, dout (T,m) f32, w (m,K) and b (m) f32 or bf16; K a power of two up to
+ * 64, m at most MOST. Four lanes a token: lane p takes vectors p, p + 4, .. of eight channels, w in
+ * shared memory, where the four are in banks of their own. Bytes: 2 T K + 4 T m, 9.0 MB at T =
+ * 49152, K = 64, m = 14, 2.1 us at 4.25 TB/s; backward 4 T K + 4 T m, 15 MB, 3.6 us. 2 T m K FLOP
+ * and T K error functions forward, three times as many back: below 10 us.
  *
- * Backward's sums over tokens: a block puts q = dout / 10 and gelu(pre) of its TOKENS into shared memory, and a
- * thread adds up to four neighbouring sums of dw; blocks are added in a fixed order.
+ * Backward's sums over tokens: a block puts q = dout / 10 and gelu(pre) of its TOKENS into shared
+ * memory, and a thread adds up to four neighbouring sums of dw; blocks are added in a fixed order.
  */
 #include "behind.h"
 #include "gpu.h"

@@ -1,6 +1,6 @@
-/* trace_mark.cu - a kernel that does nothing, whose place in a timeline says when what was queued before
- * it was done (ops_cuda_mark). Which mark it is, and of what part, are its numbers of blocks and threads
- * less one: CUPTI's records have both, also for a kernel inside of a graph.
+/* trace_mark.cu - a kernel that does nothing, whose place in a timeline says when what was queued
+ * before it was done (ops_cuda_mark). Which mark it is, and of what part, are its numbers of blocks
+ * and threads less one: CUPTI's records have both, also for a kernel inside of a graph.
  */
 #include "host/device.h"
 #include "ops_cuda.h"

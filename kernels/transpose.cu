@@ -2,10 +2,10 @@
  *
  * Contract: op_list.h. Tiles of 64 x 64 pass through shared memory; a team of 256 threads works on
  * one, a block on four at a time. Global accesses are 16 bytes wide in both directions; in shared
- * memory a row of bf16 takes 33 words, so that a column is spread over the banks. A block fills a
- * multiprocessor, and there is one for each that may be used: ops.transpose_sms.
- * Bytes an element, bf16: 4; 6 when adding. The low halves of weights and codes of states are copied as what they
- * are, u16 and u8.
+ * memory a row of bf16 takes 33 words, so that a column is spread over the banks. A block fills an
+ * SM, and there is one for each that may be used: ops.transpose_sms. Bytes an element, bf16: 4; 6
+ * when adding. The low halves of weights and codes of states are copied as what they are, u16 and
+ * u8.
  */
 #include "gpu.h"
 #include "optim.h"

@@ -49,9 +49,9 @@ __device__ __forceinline__ void load8(float (&x)[8], const bf16 *p)
 {
     unpack8(x, *(const uint4 *)p);
 }
-/* One store of 16 bytes, p a multiple of 16. An assignment may become four stores of 4: nvcc takes the
- * struct apart and does not always put it together again. Loads do not move across this one, so where a
- * warp has one row and loads ahead, store8 is as fast or faster. */
+/* One store of 16 bytes, p a multiple of 16. An assignment may become four stores of 4: nvcc takes
+ * the struct apart and does not always put it together again. Loads do not move across this one, so
+ * where a warp has one row and loads ahead, store8 is as fast or faster. */
 __device__ __forceinline__ void store16(void *p, uint4 u)
 {
 #ifdef __CUDA_ARCH__

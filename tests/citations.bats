@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # Comments cite the definitions in share/doc by file and section, "record-61.md 2.4, 3.1": both exist.
-# So does what the definitions name of the source.
+# So does what the definitions name of the source. README's figures are performance.md's.
 
 bats_require_minimum_version 1.5.0
 
@@ -38,7 +38,7 @@ missing() {
 
 sources() {
     find "$root"/{lib,kernels,cmd,tests,man,share,examples} "$root"/*.md -type f \
-        ! -path '*/golden/*' ! -path '*/logs/*' ! -name citations.bats
+        ! -path '*/golden/*' ! -name citations.bats
 }
 
 @test "each section that the source cites is in share/doc" {
@@ -70,5 +70,20 @@ $f: record-62.md 1" ]
     [ "$(wc -l <<< "$names")" -ge 30 ]
     for name in $names; do
         grep -rqw --include='*.[chu]*' "$name" lib kernels tests || { echo "no $name"; false; }
+    done
+}
+
+# Numbers with a decimal point, or of four digits and more, of a section of README.
+figures_of() {
+    sed -n "/^## $1\$/,/^## /p" "$root/README.md" | sed 's/^|//' |
+        grep -oE '[0-9]+(,[0-9]{3})+|[0-9]+\.[0-9]+' | sort -u
+}
+
+@test "README's figures are those of performance.md" {
+    figures=$(figures_of Figures)
+    [ "$(wc -l <<< "$figures")" -ge 30 ]
+    for figure in $figures; do
+        case $figure in 131,072|262,144|18.3|9.3) continue ;; esac # tokens of stages; GiB of MiB there
+        grep -qF -- "$figure" "$root/share/doc/performance.md" || { echo "no $figure in performance.md"; false; }
     done
 }

@@ -1,4 +1,4 @@
-# tests/gpu/gpu-records with stand-ins for gpt-train and gpt-ckpt: what it says of a curve.
+# tests/gpu/gpu-records with stand-ins for gpt-train and gpt-ckpt: what it says of a curve; curves that are kept.
 
 bats_require_minimum_version 1.5.0
 
@@ -56,4 +56,24 @@ records() { # FACTOR ALONE GPUS
     [[ "$output" = *"FAILED status 5: "*"gpt-train"*"--gpus 1 "* ]]
     [[ "$output" != *"as on one GPU"* ]]
     [[ "$output" = *"ok     norm of mudd_b2 off "* ]]
+}
+
+# A row "| ... | `LOSSES` [`AGAINST`] | WORST% | LAST | PASS or FAIL |" of fidelity.md; without AGAINST the
+# published program's curve of that record.
+@test "fidelity.md says of each curve that is kept what curve-against says" {
+    cd "$BATS_TEST_DIRNAME/.."
+    kept=0
+    while IFS='|' read -r losses against worst last verdict; do
+        run --separate-stderr tests/gpu/curve-against "$losses" \
+            "${against:-tests/golden/$(basename "${losses%%-*}")-curve.tsv}" "$([ "$against" ] && echo 1 || echo 3)"
+        echo "$losses $against: $output"
+        [ "$status" -eq "$([ "$verdict" = PASS ] && echo 0 || echo 1)" ]
+        [[ $output = *"on $worst at step "*"last step $last (asked"* ]]
+        kept=$((kept + 1))
+    done < <(sed -nE 's/^\|.*\| `([^`]+)`( `([^`]+)`)? \| (\S+) \| (\S+) \| \**(PASS|FAIL)\** .*/\1|\3|\4|\5|\6/p' \
+        share/doc/fidelity.md)
+    [ "$kept" -ge 7 ]
+    for losses in tests/gpu/curves/*; do
+        grep -qF "$losses" share/doc/fidelity.md
+    done
 }

@@ -81,29 +81,44 @@ options_in_page() {
     done
 }
 
-@test "gpt-recipe(5) says what each key of the table is" {
-    keys=$(sed -nE '/K_UNREAD/d; s/^ +\{ "[a-z]*", "([a-z0-9_]+)", K_.*/\1/p' "$man/../lib/recipe/keys.c")
-    [ "$(wc -l <<< "$keys")" -ge 60 ]
-    for key in $keys; do
-        echo "$key"
-        grep -qE "^\.(It )?Cm (.* )?$key( |\$)" "$man/gpt-recipe.5"
+# "key = type, range (default)" of each key, from the program's table.
+keys_in_table() {
+    (cd "$man/.." && awk -f tests/check/recipe_keys.awk lib/recipe/rule.h lib/recipe/recipe.h lib/recipe/keys.c)
+}
+
+# The same from the first lines of the page's entries.
+keys_in_page() {
+    sed -nE '/^\.It Cm [a-z0-9_]+ No = /{
+        s/^\.It Cm ([a-z0-9_]+) No = /\1 = /; s/\\//g; s/(^| )(No|Cm) /\1/g; s/ (No|Cm) / /g; p; }' "$1"
+}
+
+@test "gpt-recipe(5) has an entry a key: type, range and default as in the program's table" {
+    cd "$BATS_TEST_TMPDIR"
+    keys_in_table | sort > table
+    keys_in_page "$man/gpt-recipe.5" | sort > page
+    [ "$(wc -l < table)" -ge 100 ]
+    diff table page
+}
+
+@test "a range, a default, a word or a key that gpt-recipe(5) has otherwise is found" {
+    keys_in_table | sort > "$BATS_TEST_TMPDIR/table"
+    for change in 's/(No = integer, 1 to 65536) \(required\)/\1 (default: 8)/' 's/1e-12 to 1e12/0 to 1e12/' \
+                  's/before [|] Cm after/before/' '/^\.It Cm untie_state/d'; do
+        sed -E "$change" "$man/gpt-recipe.5" > "$BATS_TEST_TMPDIR/changed"
+        run ! cmp -s "$man/gpt-recipe.5" "$BATS_TEST_TMPDIR/changed"
+        run ! diff "$BATS_TEST_TMPDIR/table" <(keys_in_page "$BATS_TEST_TMPDIR/changed" | sort)
     done
 }
 
-@test "gpt-recipe(5) gives the default of each key that may be left out" {
-    keys=$(sed -nE '/K_UNREAD/d; s/^ +\{ "[a-z]*", "([a-z0-9_]+)", .*, "([^"]+)", [^,]* \},$/\1 \2/p' \
-        "$man/../lib/recipe/keys.c")
-    [ "$(wc -l <<< "$keys")" -ge 20 ]
-    while read -r key default; do
-        echo "$key ($default)"
-        # in the key's own entry, or before the first, where name and seed are
-        sed 's/\\//g' "$man/gpt-recipe.5" | awk -v key="$key" -v d="$default" '
-            BEGIN { own = 1 }
-            /^\.It / { own = $0 ~ " " key "( |$)" }
-            /^\.El/ { own = 0 }
-            own && (index($0, "(" d ")") || $0 ~ "^\\.Pq (Cm )?" d "( |$)") { found = 1 }
-            END { exit !found }'
-    done <<< "$keys"
+@test "the examples of gpt-recipe(5) are planned as they stand" {
+    sed -nE 's/^\.Dl (gpt-train .*)/\1/; t found; d; :found s/\\//g; p' "$man/gpt-recipe.5" > "$BATS_TEST_TMPDIR/examples"
+    [ "$(wc -l < "$BATS_TEST_TMPDIR/examples")" -ge 10 ]
+    while read -r example; do
+        echo "$example"
+        PATH=$GPT_BIN:$PATH run --separate-stderr bash -c "$example" < /dev/null
+        echo "$stderr"
+        [ "$status" -eq 0 ]
+    done < "$BATS_TEST_TMPDIR/examples"
 }
 
 @test "man, which is groff, shows each page to its end" {

@@ -12,7 +12,8 @@ extern "C" {
 #error "NCCL 2.28 or newer is needed, which gathers by copies"
 #endif
 
-/* Below the first a kernel of NCCL is as fast. Above the second, memory for what is received is not taken. */
+/* Below the first a kernel of NCCL is as fast. Above the second, memory for what is received is not
+ * taken. */
 enum { COPIES_LEAST = 4 << 20, RECEIVED_MOST = 80 << 20 };
 
 /* -- memory -------------------------------------------------------------------------------- */
@@ -150,7 +151,7 @@ void copies_free(struct member *m)
 
 /* -- collectives --------------------------------------------------------------------------- */
 
-/* Each chunk lies in the rank's equal share; at its front, or anywhere. */
+/* True if each chunk lies in the rank's equal share: at its front, or anywhere. */
 static bool is_even(const struct member *m, struct tensor full, const struct span *own, bool front)
 {
     int64_t share = full.rows / m->c.world;
@@ -192,8 +193,8 @@ __device__ __forceinline__ uint4 pack(const float (&x)[4])
     return u;
 }
 
-/* out = mean over ranks r of part[r stride ..]; n vectors of N numbers, strides in vectors. A thread has FLIGHT
- * vectors of a rank in flight. */
+/* out = mean over ranks r of part[r stride ..]; n vectors of N numbers, strides in vectors. A
+ * thread has FLIGHT vectors of a rank in flight. */
 enum { ADDERS = 256, FLIGHT = 4 };
 template <int N>
 __global__ static void __launch_bounds__(ADDERS)
@@ -227,14 +228,15 @@ __global__ static void __launch_bounds__(ADDERS)
     }
 }
 
-/* What is added up next waits for the exchanges so far. */
+/* Makes what is added up next wait for the exchanges so far. */
 static bool follow_exchanges(struct member *m)
 {
     return MEMBER_CUDA(m, cudaEventRecord(m->exchanged, m->stream)) &&
            MEMBER_CUDA(m, cudaStreamWaitEvent(m->adding, m->exchanged, 0));
 }
 
-/* Behind the exchange: the mean of what this rank received, a chunk every `stride` bytes, on a stream of its own. */
+/* Computes, after the exchange and on a stream of its own, the mean of what this rank received, a
+ * chunk every `stride` bytes. */
 static void add_up(struct member *m, struct received *from, size_t offset, size_t stride,
                    struct tensor out)
 {
@@ -253,7 +255,7 @@ static void add_up(struct member *m, struct received *from, size_t offset, size_
         nccl_member_capture(m, &from->capture);
 }
 
-/* What was before this capture precedes it. */
+/* Waits for the sums of r, unless they were queued before this capture, which they precede. */
 static void wait_added(struct member *m, cudaStream_t stream, const struct received *r)
 {
     unsigned long long now = 0;
@@ -287,7 +289,7 @@ static void collect(struct member *m, struct tensor rows, int owner)
         add_up(m, to, 0, bytes, rows);
 }
 
-/* All shares to their owners, who add up their chunks. */
+/* Sends all shares to their owners, who add up their chunks. */
 static void exchange(struct member *m, struct tensor full, const struct span *own)
 {
     struct received *to = next_received(m);
@@ -300,7 +302,7 @@ static void exchange(struct member *m, struct tensor full, const struct span *ow
                tensor_rows(full, mine.first, mine.count));
 }
 
-/* To one owner after the other if that is less than all shares at once. */
+/* Reduces to one owner after the other if that sends less than all shares at once. */
 bool copies_reduce(struct member *m, struct tensor full, const struct span *own, cudaStream_t *last)
 {
     int world = m->c.world;

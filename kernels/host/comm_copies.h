@@ -1,18 +1,19 @@
-/* comm_copies.h - large collectives by the GPUs' copy engines, which leave all multiprocessors to what
+/* comm_copies.h - large collectives by the GPUs' copy engines, which leave all SMs to what
  * runs beside them; inside of the NCCL communicator, comm_nccl.cu.
  *
- * NCCL moves by copies (NCCL_CTA_POLICY_ZERO) what lies in symmetric windows: its own kind of memory,
- * registered by all ranks. A reduction is a gather of the chunks of one owner, or an all-to-all, into
- * memory for what is received, and a pass of the owner that adds them up, while the next exchange goes on: in
- * the order of ranks, in f32, rounded once, to the bit what comm_threads gives (NCCL's own reductions round
- * once a hop).
+ * NCCL moves by copies (NCCL_CTA_POLICY_ZERO) what lies in symmetric windows: its own kind of
+ * memory, registered by all ranks. A reduction is a gather of the chunks of one owner, or an
+ * all-to-all, into memory for what is received, and a pass of the owner that adds them up, while
+ * the next exchange goes on: in the order of ranks, in f32, rounded once, to the bit what
+ * comm_threads gives (NCCL's own reductions round once a hop).
  *
- * Between the GPUs of one process that have access to each other; elsewhere, and for what is small, all is
- * as without. Waiting for other ranks is the stream's, so an abort cannot end it: a rank that fails leaves
- * the others inside CUDA, and the group's `stuck` ends the process (comm_nccl.h).
+ * Between the GPUs of one process that have access to each other; elsewhere, and for what is small,
+ * all is as without. Waiting for other ranks is the stream's, so an abort cannot end it: a rank
+ * that fails leaves the others inside CUDA, and the group's `stuck` ends the process (comm_nccl.h).
  *
- * Bytes: a gather sends a chunk to each other rank, a reduction the same and reads all chunks, writes one.
- * 77 MB on two H100: gathered in 0.13 ms, 0.18 by NCCL's kernels (share/doc/measured/optimizer.md).
+ * Bytes: a gather sends a chunk to each other rank, a reduction the same and reads all chunks,
+ * writes one. 77 MB on two H100: gathered in 0.13 ms, 0.18 by NCCL's kernels
+ * (share/doc/performance.md).
  */
 #ifndef KERNELS_HOST_COMM_COPIES_H
 #define KERNELS_HOST_COMM_COPIES_H
@@ -21,16 +22,17 @@
 
 enum { COPIES_PIECE = 8 << 20 };
 
-/* Whether the GPUs of this process, which is alone, can: all ranks find the same. */
+/* True if the GPUs of this process, which is alone, can copy to each other: all ranks find the
+ * same. */
 bool copies_possible(struct nccl_group *g);
-/* Has large blocks of o come from NCCL. */
+/* Makes large blocks of o come from NCCL. */
 void copies_memory(struct ops *o);
 
 bool copies_start(struct member *m);
-/* As share() of comm.h. */
+/* Does what share() of comm.h does, by copies. */
 void copies_share(struct member *m, struct tensor full, bool reduced);
-/* Between begin() and end() of the collective; false: nothing was queued, the ordinary way is left. *last: the
- * stream that ends the reduction. */
+/* Between begin() and end() of the collective; false: nothing was queued, the ordinary way is left.
+ * *last: the stream that ends the reduction. */
 bool copies_gather(struct member *m, struct tensor full, const struct span *own);
 bool copies_reduce(struct member *m, struct tensor full, const struct span *own,
                    cudaStream_t *last);

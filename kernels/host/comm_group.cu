@@ -144,8 +144,8 @@ static bool behind(const struct member *a, const struct member *b)
     return x != y ? x < y : inactive_seconds(a) > inactive_seconds(b);
 }
 
-/* Of the ranks in a phase that are past the timeout, the one furthest behind: the others wait for
- * it. NULL: none. */
+/* Returns the rank furthest behind of those in a phase that are past the timeout, for which the
+ * others wait, or NULL. */
 static struct member *find_stalled(struct nccl_group *g)
 {
     struct member *last = NULL;
@@ -322,8 +322,8 @@ int nccl_group_status(struct nccl_group *g)
 
 /* -- gathering on the host ----------------------------------------------------------------- */
 
-/* By the last rank of the process to arrive, which holds g->lock; it is released during the
- * exchange. */
+/* Exchanges with the other processes; called by the last rank of the process to arrive, which holds
+ * g->lock; that is released during the exchange. */
 static void exchange(struct nccl_group *g)
 {
     struct host_gather *t = &g->gather;
@@ -451,7 +451,7 @@ void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, c
     pthread_mutex_unlock(&g->lock);
 }
 
-/* All processes must have the same number of GPUs. */
+/* Checks that all processes have the same number of GPUs. */
 static int compare_gpus(struct nccl_group *g)
 {
     int *all = (int *)malloc((size_t)g->env.processes * sizeof *all), rc;

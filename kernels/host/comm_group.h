@@ -46,8 +46,8 @@ struct member {
     struct ticket ticket[TICKETS];
     int64_t seq; /* collectives so far */
     pthread_mutex_t calling; /* held while NCCL is called */
-    /* comm_copies.cu: are there copies; what share() was told of; memory for chunks of all ranks, taken in
-     * turns; a stream that adds them up. */
+    /* comm_copies.cu: are there copies; what share() was told of; memory for chunks of all ranks,
+     * taken in turns; a stream that adds them up. */
     bool copies;
     struct window *window;
     int n_windows;
@@ -86,7 +86,7 @@ void nccl_member_active(struct member *m, const char *what);
 #define MEMBER_CUDA(m, expr) nccl_member_cuda((m), (expr), #expr, __FILE__, __LINE__)
 #define MEMBER_NCCL(m, expr) nccl_member_nccl((m), (expr), #expr, __FILE__, __LINE__)
 
-/* Of the highest priority; without times. */
+/* Make a stream of the highest priority; an event without times. */
 bool nccl_member_stream(struct member *m, cudaStream_t *stream);
 bool nccl_member_event(struct member *m, cudaEvent_t *event);
 /* 0 outside of a capture, else the capture's id. */
@@ -98,7 +98,7 @@ void nccl_group_leave(struct member *m);
 /* bytes of every rank to every rank, over all processes; every rank calls it. */
 int nccl_group_gather(struct nccl_group *g, int rank, const void *mine, size_t bytes,
                       void *all) MUST_CHECK;
-/* The same id for all; every rank calls it. */
+/* Gives all ranks, each of which calls it, the same id. */
 int nccl_group_id(struct nccl_group *g, int rank, ncclUniqueId *id) MUST_CHECK;
 
 #endif

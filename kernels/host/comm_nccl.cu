@@ -230,7 +230,8 @@ static int nccl_barrier(struct comm *c)
     return rc;
 }
 
-/* NCCL waits without a timeout for all to register their memory: the barrier finds ranks that failed. */
+/* NCCL waits without a timeout for all to register their memory: the barrier finds ranks that
+ * failed. */
 static void nccl_share(struct comm *c, struct tensor full, bool reduced)
 {
     struct member *m = member_of(c);

@@ -54,8 +54,8 @@ int nccl_group_new(struct nccl_group **g, int gpus, double timeout_s) MUST_CHECK
 int nccl_group_world(const struct nccl_group *g);
 int nccl_group_first(const struct nccl_group *g); /* this process's first rank */
 int nccl_group_device(const struct nccl_group *g, int i); /* GPU of its rank first + i */
-/* The GPU of rank first + i (ops_cuda_new). group is a struct nccl_group; the signature is that of struct
- * backend (train/run.h). */
+/* The GPU of rank first + i (ops_cuda_new). group is a struct nccl_group; the signature is that of
+ * struct backend (train/run.h). */
 int nccl_group_ops(struct ops **o, int i, void *group) MUST_CHECK;
 /* Called from the watching thread; code and message as of status(). */
 void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, const char *message),
@@ -66,13 +66,14 @@ int nccl_group_status(struct nccl_group *g) MUST_CHECK;
 void nccl_group_abort(void *group, int rank, int code, const char *message);
 void nccl_group_free(struct nccl_group *g);
 
-/* In the rank's thread, all ranks together. group is a struct nccl_group; rank and world are over
- * all processes. The signature is that of struct backend (train/run.h). */
+/* Makes a rank's communicator, in the rank's thread, all ranks together. group is a struct
+ * nccl_group; rank and world are over all processes. The signature is that of struct backend
+ * (train/run.h). */
 int comm_nccl_new(struct comm **c, struct ops *o, int rank, int world, void *group) MUST_CHECK;
 
-/* What the rank does from now on, for messages: a string that outlives the communicator. Until the
- * next call of this or of any function of the communicator no more than timeout_s may pass.
- * NULL: no limit (files, a validation). */
+/* Names what the rank does from now on, for messages: a string that outlives the communicator.
+ * Until the next call of this or of any function of the communicator no more than timeout_s may
+ * pass. NULL: no limit (files, a validation). */
 void comm_nccl_phase(struct comm *c, const char *phase);
 
 /* Collectives so far that went by copies. */

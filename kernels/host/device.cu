@@ -267,7 +267,7 @@ static void upload(struct ops *o, void *dst, const void *host, size_t bytes)
     send(cuda_of(o), &cuda_of(o)->staging, dst, host, bytes);
 }
 
-/* On a second stream, concurrent with the queued work; work queued later waits for it. */
+/* Uploads on a second stream, concurrent with the queued work; work queued later waits for it. */
 static void upload_ahead(struct ops *o, void *dst, const void *host, size_t bytes)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -498,7 +498,7 @@ static bool staging_take(struct cuda_ops *c, struct staging *s)
            CUDA_TRY(c, cudaEventCreateWithFlags(&s->done[1], cudaEventDisableTiming));
 }
 
-/* What the device takes for itself, whatever it runs. */
+/* Allocates what the device takes for itself, whatever it runs. */
 static bool take_own(struct cuda_ops *c)
 {
     static const float constants[] = { 1, 0, FP8_POST_UNIT, 0, 0 }; /* 0: also the ticket's bits */
@@ -647,7 +647,7 @@ static void count_ops(struct cuda_ops *c)
     o->quantize_matrices = gpu_quantize_matrices;
 }
 
-/* What launch sizes depend on. */
+/* Sets what launch sizes depend on, of a GPU that need not be there. */
 static void count_like(struct cuda_ops *c, const struct gpu_facts *facts)
 {
     bool seen = facts->visible > c->device;

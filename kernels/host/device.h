@@ -94,7 +94,7 @@ struct memory_block {
 struct cuda_ops {
     struct ops ops; /* first: struct ops * is struct cuda_ops * */
     int device; /* ordinal; also names the rank in messages */
-    int sms; /* multiprocessors */
+    int sms; /* streaming multiprocessors */
     int capability; /* 10 major + minor */
     int shared_max; /* bytes of shared memory that a block may have */
     bool fp8; /* it has fp8 products */
@@ -119,14 +119,14 @@ struct cuda_ops {
     float *codes_factor; /* of a product of codes (linear.cu), in device memory */
     unsigned *ticket; /* for last_block (vec.h), in the trunk alone; 0 between kernels */
     struct gemm_cache *gemm;
-    /* Of a decoding step: not launched yet. The product that reads it makes it, if that is next
-     * (few_rows.cu); whatever else is queued launches it first. */
+    /* The mix of a decoding step that has not been launched yet. The product that reads it makes
+     * it, if that is next (few_rows.cu); whatever else is queued launches it first. */
     struct mix_args mix;
-    /* The same, for attention_cached. */
+    /* The qkv of a decoding step that has not been launched yet, for attention_cached. */
     struct qkv_args qkv;
 
-    /* NULL: cudaMalloc and cudaFree; else blocks of SHARED_LEAST bytes or more come from here, as other GPUs
-     * read and write them (comm_nccl.h). */
+    /* NULL: cudaMalloc and cudaFree; else blocks of SHARED_LEAST bytes or more come from here, as
+     * other GPUs read and write them (comm_nccl.h). */
     cudaError_t (*take_shared)(void **p, size_t bytes), (*give_shared)(void *p);
     struct memory_block *blocks; /* everything allocated, for free() */
     int n_blocks;
@@ -138,14 +138,14 @@ struct cuda_ops {
     unsigned fetch_in, fetch_out;
 };
 
-/* Is there an op that has not been launched? */
+/* True if an op has been queued and not launched. */
 static inline bool cuda_waiting(const struct cuda_ops *c) { return c->mix.n || c->qkv.tokens; }
 
 static inline struct cuda_ops *cuda_of(struct ops *o) { return (struct cuda_ops *)o; }
 
 /* Records the first failure; later ones are its consequence. */
 void cuda_fail(struct cuda_ops *c, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* For the macros below; false (and recorded) when e is an error. */
+/* Returns false, and records it, when e is an error; for the macros below. */
 bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *file, int line);
 
 #define CUDA_TRY(c, expr) cuda_ok((c), (expr), #expr, __FILE__, __LINE__)
@@ -155,7 +155,7 @@ bool cuda_ok(struct cuda_ops *c, cudaError_t e, const char *expr, const char *fi
 #define CUDA_NEED(c, cond, what) \
     ((cond) ? true : (cuda_fail((c), GPT_DEVICE, "%s: on a GPU, %s", __func__, (what)), false))
 
-/* At least `bytes` of scratch, 256-byte aligned, contents undefined; one call an op,
+/* Returns at least `bytes` of scratch, 256-byte aligned, contents undefined; one call an op,
  * the op cuts it up itself. Grows on demand (old memory stays until free(), graphs
  * may hold it). NULL when memory is out: recorded. */
 void *cuda_workspace(struct cuda_ops *c, size_t bytes);

@@ -51,7 +51,7 @@ static void add_kernel(const CUpti_ActivityKernel10 *k)
     trace_add(p.trace, name, &e);
 }
 
-/* Of a copy or a clear. */
+/* Records a copy or a clear. */
 template <typename T> static void add_memory(const char *name, const T *a)
 {
     const struct trace_event e = {

@@ -68,7 +68,7 @@ template <int E> struct block {
         for (int p = 0; p < PANELS; p++)
             store_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
     }
-    /* To gradients of tokens of `pair` rows, or added to them. */
+    /* Stores to the gradients of tokens of `pair` rows, or adds to them. */
     static __device__ __forceinline__ void store_grad(const CUtensorMap *map, int head, int row,
                                                       int pair, uint32_t src, bool add)
     {
@@ -90,7 +90,7 @@ template <int E> __device__ __forceinline__ void dot_rows(float (&d)[32], uint32
         wgmma<false, false>(d, block<E>::operand(a + block<E>::step_k(k)),
                             block<E>::operand(b + block<E>::step_k(k)), k > 0);
 }
-/* The same with A in registers. */
+/* Computes d = A B^T with A in registers. */
 template <int E>
 __device__ __forceinline__ void dot_rows(float (&d)[32], const uint32_t (&a)[E / 16][4], uint32_t b)
 {

@@ -13,10 +13,10 @@
  * in f32 (written, reduced and converted: 20 bytes a number) was estimated to cost more than
  * these at documents of 600 tokens.
  *
- * Block, warpgroups and item order are as in attention_fwd.cu, one kernel a kind.
- * Each tile buffer is double: the next x is copied while this one is worked on; finished dk,
- * dv, dq leave through the buffer of their own x. With the norms' factors dq and dk become the gradients of
- * raw q and k on their way (raw_rows), which a pass over 8 T D numbers did before.
+ * Block, warpgroups and item order are as in attention_fwd.cu, one kernel a kind. Each tile buffer
+ * is double: the next x is copied while this one is worked on; finished dk, dv, dq leave through
+ * the buffer of their own x. With the norms' factors dq and dk become the gradients of raw q and k
+ * on their way (raw_rows), which a pass over 8 T D numbers did before.
  */
 #include <type_traits>
 #include "sm90/attention_maps.h"
@@ -98,8 +98,8 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
     }
 }
 
-/* Packed gradients p of a warp's 16 rows z = R Norm(x) of this head (in shared memory, at x1) become those of x:
- * lib/ops/qkv.c, raw_grad. row: the first of the thread's two. */
+/* Packed gradients p of a warp's 16 rows z = R Norm(x) of this head (in shared memory, at x1)
+ * become those of x: lib/ops/qkv.c, raw_grad. row: the first of the thread's two. */
 template <int E>
 __device__ __forceinline__ void raw_rows(uint32_t (&p)[E / 4], const struct attention_call &c,
                                          bool key, int head, int row, uint32_t x1)
@@ -174,7 +174,7 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
         stores_commit();
     }
 }
-/* Its memory may be filled again. */
+/* Releases a buffer, whose memory may then be filled again. */
 template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm, int buffer)
 {
     if (threadIdx.x % 128 == 0) {
@@ -343,7 +343,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
 }
 
 /* by_key lets by_query start as soon as the plan is done: they share nothing but their input,
- * and blocks of the second take the multiprocessors that the first leaves. By its end, by_query
+ * and blocks of the second take the SMs that the first leaves. By its end, by_query
  * has waited for all of by_key, so that what follows in the stream may read dk and dv. */
 template <int E, bool BY_KEY>
 __global__ void __launch_bounds__(THREADS, 1)

@@ -1,6 +1,6 @@
 /* attention_fwd.cu - out = softmax(scale q k^T) v by tiles of 128 queries.
  *
- * A block of 384 threads stays on its multiprocessor and takes items (tile, head), in the order
+ * A block of 384 threads stays on its SM and takes items (tile, head), in the order
  * of the plan, until none is left. Warpgroup 0 is the producer: one thread copies the item's q and
  * the blocks of 64 keys and values that its queries meet, STAGES deep, running ahead into the
  * next item. Warpgroups 1 and 2 own 64 queries each: q in registers, and for each block

@@ -20,8 +20,8 @@ bool map_of(CUtensorMap *map, const struct attn_shape *s, const void *x)
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* Gradients of x, a token's row each `stride` numbers: boxes as those of x, channels by rows of a token by
- * tokens. */
+/* Gradients of x, a token's row each `stride` numbers: boxes as those of x, channels by rows of a
+ * token by tokens. */
 bool map_of_grad(CUtensorMap *map, const struct attn_shape *s, const void *x, int64_t stride)
 {
     const int panel = s->head_dim < 64 ? s->head_dim : 64, pair = s->cu_mul;

@@ -11,8 +11,9 @@
 struct forward_maps {
     CUtensorMap q, k, v, out, by_query;
 };
-/* Of q, k, v, dout as those; dq, dk, dv with a token's rows as a dimension of their own. lse2, delta: (heads, padded) f32 cut into boxes of 64. by_*: (items + 1, 4) int32, by rows:
- * work reaches the warpgroups as their data does, which racecheck can follow. */
+/* The TMA maps of backward: q, k, v, dout as in forward; dq, dk, dv with a token's rows as a
+ * dimension of their own. lse2, delta: (heads, padded) f32 cut into boxes of 64. by_*: (items + 1,
+ * 4) int32, by rows: work reaches the warpgroups as their data does, which racecheck can follow. */
 struct backward_maps {
     CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta, by_key, by_query;
 };

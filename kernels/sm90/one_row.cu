@@ -1,19 +1,20 @@
-/* one_row.cu - y (O) = scale x w' (+ add), x one row, w (O,I) or (I,O): few_rows.cu's sums to the bit.
+/* one_row.cu - y (O) = scale x w' (+ add), x one row, w (O,I) or (I,O): few_rows.cu's sums to the
+ * bit.
  *
  * What counts is latency: the time from the end of the kernel before to the end of this one. So
- *   - weights come by the copy engine, asked for by one warp: loads of all threads stood in the way of
- *     those of the kernels before;
- *   - where they are a block's only ones, they are in registers, as operands, when x comes; they are
- *     a product's 16 rows, so that x costs no room;
+ *   - one warp fetches the weights by TMA: loads by all threads delayed those of the previous kernel;
+ *   - where a CTA has one tile of weights, they are in registers, as operands, before x arrives; they
+ *     are the 16 rows of the product, and x its columns;
  *   - a mix whose norm is x is made by each warp in its registers, without a barrier;
- *   - blocks are at most one a multiprocessor where that can be, for two are in each other's way;
+ *   - blocks are at most one an SM where that can be, for two are in each other's way;
  *   - what a cluster's blocks send to their first one counts on a barrier that it alone waits for;
  *   - weights are read once a step and leave the L2 first; what stays there of a step before is some of
  *     the weights of many columns, which come last and for which a step waits.
- * What each gained: share/doc/measured/README.md, "Decoding".
+ * What each gained: share/doc/performance.md, "Decoding"; what gained nothing: rejected.md.
  *
- * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart; which k they stand
- * for is few_rows.cu's choice. All eight columns of the other operand are x; one of them is read.
+ * In a fragment of m16n8k16 a lane has four pairs of neighbours in k, eight apart; which k they
+ * stand for is few_rows.cu's choice. All eight columns of the other operand are x; one of them is
+ * read.
  */
 #include "sm90/one_row.h"
 #include "cluster.h"
@@ -153,9 +154,9 @@ __global__ void __launch_bounds__(32 * FEW_WARPS) by_column(const product_args a
 
 /* -- w (I,O) ------------------------------------------------------------------------------- */
 
-/* `rows` rows of 64 columns, a box of a map of w as (I / 16, 4, 2, 2, O): two halves, each of one number of the
- * third dimension, (rows / 8, 4, 2, 64): eight neighbours, their pieces of eight columns exchanged, are a matrix that
- * load_turned reads at once. */
+/* `rows` rows of 64 columns, a box of a map of w as (I / 16, 4, 2, 2, O): two halves, each of one
+ * number of the third dimension, (rows / 8, 4, 2, 64): eight neighbours, their pieces of eight
+ * columns exchanged, are a matrix that load_turned reads at once. */
 __device__ __forceinline__ void load_part(uint32_t to, const CUtensorMap *map, int o, int first,
                                           int rows, uint32_t bar, uint64_t policy)
 {
@@ -248,8 +249,8 @@ __global__ void __launch_bounds__(32 * FEW_WARPS)
 #endif
 }
 
-/* Where columns are many: a block goes through tiles of 64 with all of I, units of UNIT rows, of which RING are
- * there or on the way. N terms of a mix, as by_column. */
+/* Where columns are many: a block goes through tiles of 64 with all of I, units of UNIT rows, of
+ * which RING are there or on the way. N terms of a mix, as by_column. */
 template <int V, int N>
 __global__ void __launch_bounds__(32 * FEW_WARPS)
     by_tiles(const __grid_constant__ CUtensorMap map, const product_args a)
@@ -356,7 +357,7 @@ template <int R> void launch_by_column(struct cuda_ops *c, const product_args &a
     });
 }
 
-/* Of w (I,O), for load_part of so many rows. */
+/* Makes the TMA map of w (I,O) for load_part of so many rows. */
 bool map_of(CUtensorMap *map, const product_args &a, int rows)
 {
     const cuuint64_t size[5] = { (cuuint64_t)a.cols, 2, 2, 4, (cuuint64_t)a.in / 16 };

@@ -9,8 +9,8 @@
 
 struct product_args; /* few_rows.cuh */
 
-/* As few_rows() does it, to the bit; a.rows is 1. w (I,O) if in_out, else (O,I). False: nothing was launched, for its
- * widths are others. */
+/* Launches the product of one row with few_rows()'s bits; a.rows is 1, w (I,O) if in_out, else
+ * (O,I). Returns false, and launches nothing, where it has no kernel for these widths. */
 bool one_row(struct cuda_ops *c, const product_args &a, bool in_out);
 
 #endif

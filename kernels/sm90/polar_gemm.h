@@ -1,18 +1,18 @@
-/* polar_gemm.h - batched products for polar.cu: wgmma on tiles that the copy engine loads.
+/* polar_gemm.h - batched products for polar.cu: wgmma on tiles that TMA loads.
  *
  *     D = alpha C + beta A B + diagonal I      for each of n matrices; f32 sums
  *
  * Numbers are bf16, or f16 in the small matrices of the Gram form, as `numbers` says.
  *
  * A block takes tiles of 128 x BN, one after the other. Two warpgroups hold 64 rows of a tile each
- * in registers (BN / 2 numbers a thread); a thread of a third feeds them through a ring of stages in
- * shared memory, 64 of k a stage, and runs ahead into the next tile. Every tensor is a 3-D tensor
- * map (columns, rows, matrices) of boxes 64 x 64 with 128-byte swizzle, so ragged edges are the
- * copy engine's: it reads zeros and clips writes. An operand whose k runs along rows (X^T X, B X)
- * is read as it lies and the tensor cores transpose.
+ * in registers (BN / 2 numbers a thread); a thread of a third feeds them through a ring of stages
+ * in shared memory, 64 of k a stage, and runs ahead into the next tile. Every tensor is a 3-D
+ * tensor map (columns, rows, matrices) of boxes 64 x 64 with 128-byte swizzle, so ragged edges are
+ * TMA's: it reads zeros and clips writes. An operand whose k runs along rows (X^T X, B X) is read
+ * as it lies and the tensor cores transpose.
  *
  * After the k of a tile come EXTRA stages of the ring without operands: there C arrives, is
- * replaced by the result in place, and the copy engine stores it.
+ * replaced by the result in place, and TMA stores it.
  *
  * B may have fewer matrices than A: it begins again with the first. The diagonal is added where SYM
  * has a C.
@@ -45,7 +45,7 @@
 using namespace sm90;
 
 enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
-/* Of A, B and C, and of D. F16_TO_BF16: D rounds to f16, then to bf16, where it is used next. */
+/* Types of A, B and C, and of D. F16_TO_BF16: D rounds to f16, then to bf16, where it is used next. */
 enum numbers { IN_BF16, BF16_TO_F16, IN_F16, F16_TO_BF16 };
 /* Two warpgroups compute, a thread of the third feeds them. */
 enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 128 };
@@ -180,8 +180,8 @@ __device__ __forceinline__ void load_extra(const ring<BN> &r, int first, const C
 
 /* -- the warps that compute ---------------------------------------------------------------- */
 
-/* Both blocks hold partial sums of all 128 columns: afterwards acc[0..31] holds this block's 64
- * columns in full. The sum of two numbers does not depend on who adds. `mine`: 32 KiB. */
+/* Adds the partial sums of all 128 columns that both CTAs hold: afterwards acc[0..31] has this
+ * CTA's 64 columns in full. The sum of two numbers does not depend on who adds. `mine`: 32 KiB. */
 __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine, int rank)
 {
     uint32_t there;
@@ -278,8 +278,8 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t box, uint3
     }
 }
 
-/* This warpgroup's rows of the tile: finished in its boxes of the stages from `extra` on, and stored
- * 64 columns at a time. Stages may not be released before stores_read(). */
+/* This warpgroup's rows of the tile: finished in its boxes of the stages from `extra` on, and
+ * stored 64 columns at a time. Stages may not be released before stores_read(). */
 template <bool SYM, bool HAS_C, int BN, int COLS, numbers N>
 __device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, int extra,
                                            const CUtensorMap *md, const tile_part &p, int col0,
@@ -304,7 +304,7 @@ __device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, 
     }
 }
 
-/* Of the stages [first, first + count), whose boxes were stored. */
+/* Releases the stages [first, first + count), whose boxes were stored. */
 template <int BN>
 __device__ __forceinline__ void release_stored(const ring<BN> &r, int first, int count)
 {
@@ -315,8 +315,8 @@ __device__ __forceinline__ void release_stored(const ring<BN> &r, int first, int
         r.release(first + e);
 }
 
-/* The k of one tile, stages [first, first + count). When the first product is under way, the `stored`
- * stages before are released. */
+/* The k of one tile, stages [first, first + count). When the first product is under way, the
+ * `stored` stages before are released. */
 template <bool TA, bool TB, int BN, numbers N>
 __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN> &r, int first,
                                              int count, int w, int stored)
@@ -366,7 +366,7 @@ __device__ __forceinline__ void feed(const ring<BN> &r, const CUtensorMap *ma,
                 r.wait_empty(stage);
                 load_operands<TA, TB, BN>(r.slot(stage), r.filled(stage), ma, mb, p, kb);
             }
-            if (t + step >= tiles) /* not sooner: its blocks would take multiprocessors, and wait */
+            if (t + step >= tiles) /* not sooner: its blocks would take SMs, and wait */
                 start_kernel_behind();
             load_extra<HAS_C, BN, EXTRA, RESULT>(r, stage, mc, p, p.j * BN + rank * BOX);
         }

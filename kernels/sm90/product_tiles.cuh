@@ -1,9 +1,9 @@
 /* product_tiles.cuh - tiles of x w^T for kernels that finish them in their own way: relu2_gemm.cu,
  * qkv_gemm.cu.
  *
- * A tile is 128 features (rows of w) x 160 tokens (rows of x): the product's rows are features, so that
- * its 160 columns (tokens) divide T with little waste, and it is turned when it leaves. Blocks are
- * persistent, with three warpgroups:
+ * A tile is 128 features (rows of w) x 160 tokens (rows of x): the product's rows are features, so
+ * that its 160 columns (tokens) divide T with little waste, and it is turned when it leaves. Blocks
+ * are persistent, with three warpgroups:
  *
  *   feeder     one thread loads 128 bytes of each row a stage, 64 of K or in fp8 128 (16 KB of w,
  *              20 KB of x), through a ring of 5
@@ -11,7 +11,7 @@
  *              finished tile into bf16 in shared memory and does with it what the kernel is for
  *
  * Two blocks of a cluster have the same tokens and neighbouring features: each loads half of
- * the tokens' stage for both. Edges are the copy engine's: it reads zeros and clips writes.
+ * the tokens' stage for both. Edges are TMA's: it reads zeros and clips writes.
  *
  *     tiles_begin(l);                                         // by all threads
  *     if (group == 0)
@@ -125,7 +125,7 @@ __device__ void feed(const layout &l, const CUtensorMap *w, const CUtensorMap *x
     }
 }
 
-/* Both blocks' feeders may overwrite the stage when all eight warps have finished reading it. */
+/* Releases a stage to the producers of both CTAs, which may overwrite it when all eight warps have. */
 __device__ __forceinline__ void let_go(uint32_t empty)
 {
     if (threadIdx.x % 32 < CLUSTER)
@@ -173,14 +173,15 @@ __device__ __forceinline__ void tile_products(float (&d)[2][80], const layout &l
     let_go(l.empty + 8 * ((it - 1) % STAGES));
 }
 
-/* Where the 16 bytes of features 8 chunk .. 8 chunk + 7 of a token lie in a panel. */
+/* Returns where the 16 bytes of features 8 chunk .. 8 chunk + 7 of a token lie in a panel. */
 __device__ __forceinline__ uint32_t tile_at(uint32_t panel, uint32_t token, uint32_t chunk)
 {
     return panel + token * 128 + ((chunk ^ token % 8) << 4);
 }
 
-/* The sums of 64 features into a panel of the tile, pairs of features packed by pack(in, two sums): 16 features
- * and 16 tokens a warp and step, five steps' loads in flight. READS: in is what the tile holds there. */
+/* The sums of 64 features into a panel of the tile, pairs of features packed by pack(in, two sums):
+ * 16 features and 16 tokens a warp and step, five steps' loads in flight. READS: in is what the
+ * tile holds there. */
 template <bool READS, typename F>
 __device__ __forceinline__ void turn_panel(uint32_t panel, const float (&d)[80], F pack)
 {
@@ -227,7 +228,7 @@ tile_work work_of(struct tensor x, struct tensor w)
     return { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, depth), depth };
 }
 
-/* As many blocks as multiprocessors, in pairs; 0 where the kernel cannot be launched. */
+/* Returns as many blocks as there are SMs, in pairs; 0 where the kernel cannot be launched. */
 template <typename K> int tile_blocks(struct cuda_ops *c, K *kernel, const tile_work &k)
 {
     return CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -1,13 +1,15 @@
-/* qkv_gemm.cu - q, k, v from a layer's input: the projections of op qkv, finished where they are made.
+/* qkv_gemm.cu - q, k, v from a layer's input: the projections of op qkv, finished where they are
+ * made.
  *
- * A tile (product_tiles.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times the scale are
- * turned into bf16 in shared memory; eight threads then take a token's row: the norm is three shuffles, a rotation
- * stays in a thread, and rows of q, k (offset channels a row further) or v are stored from registers. Meanwhile the
- * other worker's products run, 7,700 cycles at K = 768.
+ * A tile (product_tiles.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times
+ * the scale are turned into bf16 in shared memory; eight threads then take a token's row: the norm
+ * is three shuffles, a rotation stays in a thread, and rows of q, k (offset channels a row further)
+ * or v are stored from registers. Meanwhile the other worker's products run, 7,700 cycles at K =
+ * 768.
  *
- * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s. Reads x and w, writes q, k, v: 4 T D
- * numbers (0.30 GB, 0.07 ms, behind the products) and the table's rows where v takes them. A product and a pass
- * over it moved 10 T D.
+ * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s. Reads x and w, writes q, k,
+ * v: 4 T D numbers (0.30 GB, 0.07 ms, behind the products) and the table's rows where v takes them.
+ * A product and a pass over it moved 10 T D.
  */
 #include "sm90/qkv_gemm.h"
 
@@ -28,18 +30,18 @@ struct work : tile_work {
     const float *scale;
 };
 
-/* Steps over a tile, so many of them side by side: a worker has one warp a scheduler, and a norm alone is a chain of
- * 300 cycles. */
+/* Steps over a tile, so many of them side by side: a worker has one warp a scheduler, and a norm
+ * alone is a chain of 300 cycles. */
 enum { STEPS = TOKENS / 16, GROUP = 5 };
 
-/* A thread's part of a tile: of a token a step 16 channels, eight of each half of the head, so that the
- * eight threads of a token load and store 128 bytes side by side. */
+/* A thread's part of a tile: of a token a step 16 channels, eight of each half of the head, so that
+ * the eight threads of a token load and store 128 bytes side by side. */
 struct part {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 
     __device__ int first() const { return lane % 8 * 8; } /* channel; + 64: the other eight */
     __device__ int token(int step) const { return 16 * step + 4 * warp + lane / 8; }
-    /* Of steps i .. + GROUP - 1. */
+    /* Loads the tokens of steps i .. + GROUP - 1. */
     __device__ __forceinline__ void load(uint4 (&x)[GROUP][2], uint32_t tile, int i) const
     {
 #pragma unroll
@@ -50,7 +52,7 @@ struct part {
     }
 };
 
-/* Of a head of q or k: norm, rotation, and the rows of q or k. */
+/* Finishes a head of q or k: norm, rotation, and its rows of q or k. */
 __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, int head, bool key,
                                             int token)
 {
@@ -118,7 +120,7 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
     }
 }
 
-/* Of a head of v without a table. */
+/* Finishes a head of v without a table. */
 __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a, int head,
                                               int token)
 {
@@ -139,7 +141,7 @@ __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a
     }
 }
 
-/* With a table: its row's part, times the gate. */
+/* Finishes a head of v with a table: adds its row's part, times the gate. */
 __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_args &a, int head,
                                                     int token)
 {
@@ -194,8 +196,8 @@ __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_a
     }
 }
 
-/* Asks for the table's rows of a tile of v, which lie in memory: they are in the L2 when the tile's products are
- * done. */
+/* Asks for the table's rows of a tile of v, which lie in memory: they are in the L2 when the tile's
+ * products are done. */
 __device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int token)
 {
     for (int i = threadIdx.x % WORKER; i < TOKENS; i += WORKER)
@@ -269,7 +271,7 @@ void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float 
     if (c->failed)
         return;
     if (!map_boxes(&m.w, w, FEATURES) || !map_boxes(&m.x, x, TOKENS / 2)) {
-        cuda_fail(c, GPT_DEVICE, "attention's tensors cannot be described to the copy engine");
+        cuda_fail(c, GPT_DEVICE, "attention's tensors cannot be described to TMA");
         return;
     }
     int blocks = tile_blocks(c, qkv_tiles, k);

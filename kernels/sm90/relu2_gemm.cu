@@ -14,9 +14,9 @@
  * fp8, 0.49 with codes, 0.68 backward, 0.79 in fp8: 0.09, 0.08, 0.12, 0.16 and 0.19 ms, behind the
  * products.
  *
- * Tiles are product_tiles.cuh's. Another thread of the feeder loads the tile of post, or of in, while the
- * products run. A finished tile is turned into bf16 in shared memory, for the copy engine to store; what has
- * codes is read from there, 16 features a thread, which stores the codes itself.
+ * Tiles are product_tiles.cuh's. Another thread of the feeder loads the tile of post, or of in,
+ * while the products run. A finished tile is turned into bf16 in shared memory, for TMA to store;
+ * what has codes is read from there, 16 features a thread, which stores the codes itself.
  */
 #include "fp8_copy.h"
 #include "sm90/relu2_gemm.h"
@@ -44,8 +44,8 @@ struct maps {
     CUtensorMap w, x, in, out;
 };
 
-/* Where codes go, and their rows and columns. In device memory: what the sums are multiplied by, NULL: 1,
- * and u. */
+/* Where codes go, and their rows and columns. In device memory: what the sums are multiplied by,
+ * NULL: 1, and u. */
 enum { FACTORS = 3 };
 struct work : tile_work {
     uint8_t *codes;

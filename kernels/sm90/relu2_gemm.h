@@ -1,8 +1,8 @@
 /* relu2_gemm.h - x w^T with the MLP's squared ReLU, or its derivative, on the way out
  * (relu2_gemm.cu).
  *
- * x (T,K), w (F,K), all else (T,F), all bf16; K and F are multiples of 8. x8 and w8 e4m3, of x's and
- * w's shape; K is a multiple of 16.
+ * x (T,K), w (F,K), all else (T,F), all bf16; K and F are multiples of 8. x8 and w8 e4m3, of x's
+ * and w's shape; K is a multiple of 16.
  */
 #ifndef KERNELS_SM90_RELU2_GEMM_H
 #define KERNELS_SM90_RELU2_GEMM_H
@@ -18,7 +18,8 @@ void relu2_gemm_fp8(struct cuda_ops *c, struct tensor post, struct tensor post8,
 void relu2_gemm_backward(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
                          const float *scale, struct tensor post);
 
-/* The same of f x8 w8^T, x8 e5m2, w8 e4m3; and g8 = e5m2(u dpre). f, u in device memory. */
+/* Computes dpre from f x8 w8^T in place of the bf16 product, x8 e5m2, w8 e4m3, and g8 = e5m2(u
+ * dpre). f and u are in device memory. */
 void relu2_gemm_backward_fp8(struct cuda_ops *c, struct tensor dpre, struct tensor g8,
                              struct tensor x8, struct tensor w8, const float *scale, const float *f,
                              const float *u, struct tensor post);
@@ -27,8 +28,8 @@ void relu2_gemm_backward_fp8(struct cuda_ops *c, struct tensor dpre, struct tens
 void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
               const float *scale, struct tensor in);
 
-/* out = scale x_scale w_scale x8 w8^T (+ in, which may be out; of e4m3 alone): x8 e4m3 or e5m2, w8 e4m3. The
- * scales in device memory; NULL: 1. */
+/* out = scale x_scale w_scale x8 w8^T (+ in, which may be out; of e4m3 alone): x8 e4m3 or e5m2, w8
+ * e4m3. The scales in device memory; NULL: 1. */
 void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,
               const float *x_scale, const float *w_scale, const float *scale, struct tensor in);
 

@@ -4,7 +4,7 @@
  *
  * Places in shared memory are 32-bit numbers: address(p). A barrier is a 64-bit word there; its
  * phase flips when its arrivals, and the bytes announced with barrier_expect, have come. Waiting is
- * at block scope, in clusters too: what is waited for is the copy engine's, and acquire at cluster
+ * at block scope, in clusters too: what is waited for is TMA's, and acquire at cluster
  * scope costs a fence a wait (products of polar.cu took 1.3 to 2 times as long with it).
  *
  * Source: PTX ISA 9.0.
@@ -36,7 +36,7 @@ __device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
 }
-/* Makes inits visible to the cluster and to the copy engine. */
+/* Makes inits visible to the cluster and to TMA. */
 __device__ __forceinline__ void barrier_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -50,8 +50,8 @@ __device__ __forceinline__ void barrier_arrive(uint32_t bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-/* On the barrier at the same place in block `rank` of the cluster. Block scope is enough where the
- * data is the copy engine's: release at cluster scope would be a fence an arrival. */
+/* Arrives on the mbarrier at the same place in CTA `rank` of the cluster. CTA scope is enough where
+ * TMA moves the data: release at cluster scope would be a fence an arrival. */
 __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank)
 {
     asm volatile("{\n"
@@ -101,7 +101,7 @@ __device__ __forceinline__ uint32_t cluster_rank()
     return r;
 }
 
-/* -- the copy engine ---------------------------------------------------------------------- */
+/* -- TMA ---------------------------------------------------------------------- */
 
 /* The box at (column, row) into shared memory; its bytes count on `bar`. */
 __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,
@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                  "l"(map), "r"(column), "r"(row), "r"(bar)
                  : "memory");
 }
-/* Of the matrix `layer` of a 3-D map. */
+/* Starts the copy of a box of matrix `layer` of a 3-D map. */
 __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,
                                          int layer, uint32_t bar)
 {
@@ -121,7 +121,7 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, in
                  "l"(map), "r"(column), "r"(row), "r"(layer), "r"(bar)
                  : "memory");
 }
-/* Of a 5-D map, by a policy of the L2 (mma.h). */
+/* Starts the copy of a box of a 5-D map, under an L2 policy (mma.h). */
 __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, const int (&at)[5],
                                          uint32_t bar, uint64_t policy)
 {
@@ -174,7 +174,7 @@ __device__ __forceinline__ void add_box(const CUtensorMap *map, int column, int 
                  "r"(column), "r"(row), "r"(layer), "r"(from)
                  : "memory");
 }
-/* This thread's stores since the last commit are one group. */
+/* Makes this thread's stores since the last commit one group. */
 __device__ __forceinline__ void stores_commit()
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -197,7 +197,7 @@ __device__ __forceinline__ void prefetch_line(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
-/* What this thread wrote to shared memory before is seen by copy engine and tensor cores. */
+/* Makes what this thread wrote to shared memory visible to TMA and tensor cores. */
 __device__ __forceinline__ void shared_written()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -205,7 +205,7 @@ __device__ __forceinline__ void shared_written()
 
 /* -- 8x8 matrices of bf16 ------------------------------------------------------------------- */
 
-/* As load_matrices and load_turned (mma.h), the other way. */
+/* Store what load_matrices and load_turned (mma.h) load. */
 __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t *r)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),

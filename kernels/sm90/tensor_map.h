@@ -1,4 +1,4 @@
-/* tensor_map.h - the driver's encoder of tensor maps (what the copy engine reads and writes by),
+/* tensor_map.h - the driver's encoder of tensor maps (what TMA reads and writes by),
  * found through the runtime so that libcuda need not be linked. NULL: the driver has none.
  */
 #ifndef KERNELS_SM90_TENSOR_MAP_H
@@ -25,8 +25,8 @@ static inline encode_fn tensor_map_encoder()
 /* Numbers of t in 128 bytes: bf16, or 8 bits. */
 static inline int depth_of(struct tensor t) { return t.dtype == DT_BF16 ? 64 : 128; }
 
-/* Boxes of 128 bytes of columns, swizzled, and `rows` rows; what lies outside of t is read as zeros. False: the
- * driver refuses. */
+/* Boxes of 128 bytes of columns, swizzled, and `rows` rows; what lies outside of t is read as
+ * zeros. False: the driver refuses. */
 static inline bool map_boxes(CUtensorMap *map, struct tensor t, int rows)
 {
     const CUtensorMapDataType type =

@@ -1,12 +1,13 @@
 /* turned_gemm.cu - out (N,M) = alpha b a (+ out), b (N,K) e4m3, a (K,M) e5m2, both as they lie.
  *
- * Tensor cores take 8-bit operands from shared memory along k only, and k runs along the rows of a. So a
- * comes from registers: `ldmatrix.trans` gives a lane 2 rows of 2 neighbouring columns, and two such
- * registers are sorted by bytes into one of each column with four of k. The product's row r + 8 h of
- * sixteen is a's column 2 r + h, which is undone where sums are stored. b is small and lies along k.
+ * Tensor cores take 8-bit operands from shared memory along k only, and k runs along the rows of a.
+ * So a comes from registers: `ldmatrix.trans` gives a lane 2 rows of 2 neighbouring columns, and
+ * two such registers are sorted by bytes into one of each column with four of k. The product's row
+ * r + 8 h of sixteen is a's column 2 r + h, which is undone where sums are stored. b is small and
+ * lies along k.
  *
- * The sums of the tensor cores keep about 13 bits beside their greatest term. So they end after 128 of k, and
- * are added up in f32, as cuBLASLt does without its fast accumulation.
+ * The sums of the tensor cores keep about 13 bits beside their greatest term. So they end after 128
+ * of k, and are added up in f32, as cuBLASLt does without its fast accumulation.
  *
  * A tile is 128 columns of a by 192 rows of b: two warpgroups with 64 columns each, 96 sums and 96
  * numbers under way a thread; a thread of the third feeds them through a ring of 5 stages, 128 of k
@@ -14,9 +15,10 @@
  * blocks of a cluster have the same rows of b and neighbouring columns of a: each loads half of b's
  * stage for both. Blocks are persistent.
  *
- * 2 M N K FLOP; a stage moves 104 KB through shared memory, 832 cycles at 128 bytes a cycle, where its
- * products take 768. The head's gradient (M = 50304, N = 768, K = 49152): 3.80 TFLOP, 3.17 ms at 1198 TFLOP/s;
- * a is read once from memory (2.47 GB, 0.58 ms), four times from the L2, b 197 times.
+ * 2 M N K FLOP; a stage moves 104 KB through shared memory, 832 cycles at 128 bytes a cycle, where
+ * its products take 768. The head's gradient (M = 50304, N = 768, K = 49152): 3.80 TFLOP, 3.17 ms
+ * at 1198 TFLOP/s; a is read once from memory (2.47 GB, 0.58 ms), four times from the L2, b 197
+ * times.
  */
 #include "sm90/turned_gemm.h"
 
@@ -101,8 +103,9 @@ __device__ void feed(const layout &l, const maps &m, const work &k)
     }
 }
 
-/* Where a lane's row of sixteen bytes begins in a stage of a. Of 16 rows, matrices 0 and 1 are 0 1 4 5 10 11
- * 14 15 and 2 3 6 7 8 9 12 13: so each has every swizzle once, and a lane's rows are neighbours. */
+/* Returns where a lane's row of sixteen bytes begins in a stage of a. Of 16 rows, matrices 0 and 1
+ * are 0 1 4 5 10 11 14 15 and 2 3 6 7 8 9 12 13: so each has every swizzle once, and a lane's rows
+ * are neighbours. */
 __device__ __forceinline__ uint32_t row_of_lane(int worker)
 {
     int lane = threadIdx.x % 32, chunk = 4 * worker + threadIdx.x / 32 % 4;
@@ -120,8 +123,8 @@ template <int H> __device__ __forceinline__ void load_half(uint32_t (&a)[STEPS][
         load_turned(a[i], from + i * 32 * M);
 }
 
-/* Two columns of four rows each, from two registers with two rows of both; the upper lanes' rows lie the
- * other way around. */
+/* Two columns of four rows each, from two registers with two rows of both; the upper lanes' rows
+ * lie the other way around. */
 __device__ __forceinline__ void sort_bytes(uint32_t (&a)[4], bool upper)
 {
     uint32_t even = upper ? 0x2064 : 0x6420, odd = upper ? 0x3175 : 0x7531;
@@ -132,7 +135,8 @@ __device__ __forceinline__ void sort_bytes(uint32_t (&a)[4], bool upper)
         a[i] = r[i];
 }
 
-/* Both blocks' feeders may overwrite the stage when all sixteen warps have finished reading it. */
+/* Releases a stage to the producers of both CTAs, which may overwrite it when all sixteen warps
+ * have. */
 __device__ __forceinline__ void let_go(uint32_t empty)
 {
     if (threadIdx.x % 32 < CLUSTER)
@@ -153,8 +157,8 @@ __device__ __forceinline__ void multiply_half(float (&part)[SUMS], uint32_t (&a)
     wgmma_commit();
 }
 
-/* Half of a's registers are loaded while the products of the other half run; between the last of a stage and the
- * first of the next the tensor cores work for the other warpgroup. */
+/* Half of a's registers are loaded while the products of the other half run; between the last of a
+ * stage and the first of the next the tensor cores work for the other warpgroup. */
 __device__ __forceinline__ void sum_products(float (&sum)[SUMS], const layout &l, uint32_t it,
                                              int kblocks, int worker)
 {
@@ -315,7 +319,7 @@ void turned_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct 
     if (c->failed)
         return;
     if (!map_boxes(&m.a, a, K) || !map_boxes(&m.b, b, N / 2))
-        cuda_fail(c, GPT_DEVICE, "operands in fp8 cannot be described to the copy engine");
+        cuda_fail(c, GPT_DEVICE, "operands in fp8 cannot be described to TMA");
     else if (out.dtype == DT_F32)
         (add ? launch<F32_ADD> : launch<F32>)(c, m, k);
     else

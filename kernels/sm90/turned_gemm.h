@@ -1,4 +1,5 @@
-/* turned_gemm.h - a product of 8-bit codes whose sum runs along the rows of one operand (turned_gemm.cu).
+/* turned_gemm.h - a product of 8-bit codes whose sum runs along the rows of one operand
+ * (turned_gemm.cu).
  */
 #ifndef KERNELS_SM90_TURNED_GEMM_H
 #define KERNELS_SM90_TURNED_GEMM_H
@@ -10,8 +11,8 @@ extern "C" {
 
 struct cuda_ops;
 
-/* out (N,M) = alpha b a (+ out): b (N,K) e4m3, a (K,M) e5m2, as they lie; out f32 or bf16. M and the
- * columns of b are multiples of 16; b may have more columns than a has rows. */
+/* out (N,M) = alpha b a (+ out): b (N,K) e4m3, a (K,M) e5m2, as they lie; out f32 or bf16. M and
+ * the columns of b are multiples of 16; b may have more columns than a has rows. */
 void turned_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
                  float alpha, bool add);
 

@@ -105,8 +105,8 @@ PRODUCT(256, 128, ALL(SUMS_64(0), SUMS_64(64)), 128, 129, 130, 131, 132)
     }
 PRODUCT_F16(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
 
-/* Of e4m3, (64,32) by (32,N) of e4m3 or e5m2; descriptors as for bf16, k along a row: 32 further along
- * it, + 2. */
+/* Define products of e4m3, (64,32) by (32,N) of e4m3 or e5m2; descriptors as for bf16, k along a
+ * row: 32 further along it, + 2. */
 #define PRODUCT_E4M3(columns, n, sums, at_a, at_b, at_add) \
     __device__ __forceinline__ void wgmma_e4m3(float(&d)[n], uint64_t a, uint64_t b, int add) \
     { \
@@ -144,8 +144,8 @@ PRODUCT_OF_ROWS(32, 16, ALL(SUMS_16(0)), 16, 17, 18, 19, 20, 21, 22)
 PRODUCT_OF_ROWS(64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36, 37, 38)
 PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
 
-/* Of 8 bits with a in registers, (64,32) of e5m2 by (32,N) of e4m3: four a thread, of rows
- * lane / 4, + 8, and again 16 of k further, each 4 (lane % 4) .. + 3 of k. */
+/* Define products of 8-bit types with a in registers, (64,32) of e5m2 by (32,N) of e4m3: four a
+ * thread, of rows lane / 4, + 8, and again 16 of k further, each 4 (lane % 4) .. + 3 of k. */
 #define PRODUCT_OF_ROWS_E5M2(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
     __device__ __forceinline__ void wgmma_rows_e5m2(float(&d)[n], const uint32_t *a, uint64_t b, \
                                                     int add) \

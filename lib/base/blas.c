@@ -1,6 +1,6 @@
 #include "base/blas.h"
 
-/* Of OpenBLAS; other implementations' cblas.h does not declare them. */
+/* OpenBLAS's own; other implementations' cblas.h does not declare them. */
 void openblas_set_num_threads(int n);
 int openblas_get_num_threads(void);
 

@@ -11,7 +11,7 @@ static const char *const colours[COLOURS] = {
 static const char *const dashes[COLOURS] = {
     "none", "none", "none", "none", "6 3", "6 3", "2 2", "8 2 2 2",
 };
-/* Of the colours when they come again. */
+/* Dashes of the colours when they come again. */
 static const char *const cycle_dashes[CYCLES] = { NULL, "14 4", "1 4", "12 3 2 3 2 3" };
 
 const char *chart_colour(int which) { return colours[which % COLOURS]; }

@@ -32,7 +32,7 @@ enum gpt_code {
 /* Sets code and message of this thread; returns code. */
 int err_set(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* As err_set(GPT_SYSTEM, ...), with ": " and strerror(errno) appended. */
+/* Does err_set(GPT_SYSTEM, ...), with ": " and strerror(errno) appended. */
 int err_sys(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 /* Puts "prefix: " before the present message; returns the present code. */

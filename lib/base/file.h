@@ -34,7 +34,7 @@ void output_abort(struct output *o); /* also after a failed commit; idempotent *
 void output_cleanup_on_signal(void);
 /* Removes temporaries and ends the process by the signal; for handlers of others. */
 void output_end_by_signal(int sig);
-/* Of a file that is not an output: path stays as it is until it is forgotten. */
+/* Has a signal remove a file that is not an output; path stays as it is until it is forgotten. */
 void output_remember(const char *path);
 void output_forget(const char *path);
 

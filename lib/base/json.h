@@ -57,9 +57,9 @@ bool json_skip(struct json *j); /* any value */
  * and JSON_PAD more. */
 #define JSON_PAD 16
 bool json_copy_string(struct json *j, char *out, size_t *n);
-/* The same in parts: json_begin_text takes the quote, and each json_text puts up to `room` bytes
- * in out, which has JSON_PAD more. True if the string ended; else, unless j->bad, fewer than 4
- * bytes of room are left. */
+/* Read a string in parts: json_begin_text takes the quote, and each json_text puts up to `room`
+ * bytes in out, which has JSON_PAD more. True if the string ended; else, unless j->bad, fewer than
+ * 4 bytes of room are left. */
 bool json_begin_text(struct json *j);
 bool json_text(struct json *j, char *out, size_t room, size_t *n);
 

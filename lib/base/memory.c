@@ -17,8 +17,8 @@ static FILE *open_in(const char *root, const char *dir, const char *name)
     return fopen(path, "r");
 }
 
-/* The number after `name` at the beginning of a line, or of the whole file for ""; else NaN ("max" is
- * no number). */
+/* The number after `name` at the beginning of a line, or of the whole file for ""; else NaN ("max"
+ * is no number). */
 static double number(const char *root, const char *dir, const char *file, const char *name)
 {
     FILE *f = open_in(root, dir, file);

@@ -117,7 +117,7 @@ static void print_version(const struct command *c)
     }
 }
 
-/* Does the usage line have it, not behind a letter: "-r RECIPE"? */
+/* True if the usage line has arg, but not behind a letter, as "-r RECIPE" has it. */
 static bool is_operand(const struct command *c, const char *arg)
 {
     const char *s = strstr(c->usage, arg);

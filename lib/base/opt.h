@@ -84,8 +84,8 @@ struct opt {
     }
 #define OPT_DONE (-1)
 
-/* Of two options that ask for different things one is given: GPT_USAGE, naming both, where a and b
- * say that both are. */
+/* Checks that one of two options that ask for different things is given: GPT_USAGE, naming both,
+ * where a and b say that both are. */
 int opt_choose(bool a, const char *first, bool b, const char *second) MUST_CHECK;
 
 struct command {
@@ -94,8 +94,8 @@ struct command {
 };
 
 int opt_parse(const struct command *c, int argc, char **argv, int *first) MUST_CHECK;
-/* As opt_parse for a verb of a program: an option in `all`, the program's table, that is not in c's
- * is refused as none of the verb. */
+/* Does opt_parse for a verb of a program: an option in `all`, the program's table, that is not in
+ * c's is refused as none of the verb. */
 int opt_parse_verb(const struct command *c, const char *verb, const struct opt *all, int argc,
                    char **argv, int *first) MUST_CHECK;
 /* For the last line of main(), whatever rc: closes stdout, prints "name: message"

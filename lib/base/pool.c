@@ -29,8 +29,9 @@ struct pool {
     struct helper helper[];
 };
 
-/* Between short pieces of work a thread looks for the next for some 10 microseconds before it sleeps,
- * unless there are more threads than processors: a step of tiny on two threads sleeps half as often. */
+/* Between short pieces of work a thread looks for the next for some 10 microseconds before it
+ * sleeps, unless there are more threads than processors: a step of tiny on two threads sleeps half
+ * as often. */
 enum { LOOKS = 256 };
 static atomic_int all_threads; /* of all pools */
 

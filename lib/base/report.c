@@ -97,7 +97,7 @@ static void put_cell(struct report *r, const char *s)
 
 /* --- parts --- */
 
-/* Of the printed table, which is transposed or not: line 0 has the headings. */
+/* Returns cell i of a line of the printed table, transposed or not: line 0 has the headings. */
 static const char *cell_at(const struct report *r, int line, int i)
 {
     return r->cell[r->transposed ? i * r->columns + line : line * r->columns + i];

@@ -54,8 +54,8 @@ struct report {
     size_t cells;
 };
 
-/* Of an option "table|text|tsv|json|md"; NULL: text on a terminal, TSV where stdout is none. wide: of
- * --wide. */
+/* Returns the format for an option "table|text|tsv|json|md"; NULL: text on a terminal, TSV where stdout
+ * is none. wide: --wide was given. */
 enum report_format report_format_of(const char *word, bool wide);
 void report_begin(struct report *r, FILE *f, enum report_format format);
 /* At most REPORT_COLUMNS columns. title: a line above the table in text and Markdown; NULL: none.

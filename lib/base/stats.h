@@ -23,7 +23,7 @@ double t_quantile(double p, double df);
 double t_noncentral_cdf(double t, double df, double delta);
 
 void stats_sort(double *x, int n); /* ascending */
-/* Of x (n), which it sorts; NaN of none. */
+/* Returns the median of x (n), which it sorts; NaN of none. */
 double stats_median(double *x, int n);
 
 #endif

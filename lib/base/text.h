@@ -50,13 +50,13 @@ size_t text_utf8(const char *s, size_t n);
 
 /* As a string of JSON, with '?' in place of what is not UTF-8, or with it as it is. */
 void text_json(FILE *f, const char *s, size_t n, bool as_is);
-/* The same without quotes: a part of such a string. */
+/* Writes a part of such a string, without quotes. */
 void text_json_part(FILE *f, const char *s, size_t n, bool as_is);
-/* With '?' in place of control characters and of what is not UTF-8. */
+/* Writes s with '?' in place of control characters and of what is not UTF-8. */
 void text_plain(FILE *f, const char *s, size_t n);
 /* A formatted line, written as text_plain does, with those indented by four that belong to it, and its end. */
 void text_line(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* As text_plain, as text of an XML element. */
+/* Writes s as text_plain does, as text of an XML element. */
 void text_xml(FILE *f, const char *s);
 
 #endif

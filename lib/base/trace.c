@@ -94,8 +94,8 @@ int trace_table(struct trace *t, FILE *f, int steps)
 
 /* -- the file: tracks ---------------------------------------------------------------------- */
 
-/* A track of a rank: what does not overlap on a stream. Collectives have tracks of their own, as a graph's
- * may run on any stream. */
+/* A track of a rank: what does not overlap on a stream. Collectives have tracks of their own, as a
+ * graph's may run on any stream. */
 struct track {
     int device, stream;
     bool collective;
@@ -108,7 +108,7 @@ struct writer {
     int64_t zero; /* ns: time 0 of the file */
     struct track *track;
     size_t n; /* tracks; their tid is 1 + index */
-    /* Of the rank at hand: the collective that ended last, and the end of all work so far. */
+    /* The collective that ended last on the rank at hand, and the end of all its work so far. */
     const struct trace_event *collective;
     int64_t work_end_ns;
     int steps, rank; /* of the rank at hand; steps: begun so far */
@@ -191,8 +191,8 @@ static struct track *track_of(struct writer *w, const struct trace_event *e)
 
 /* -- the file: a rank ---------------------------------------------------------------------- */
 
-/* Between what a rank worked on and e, which is work. A graph may run on several streams in turns, so a gap of
- * one stream says nothing. */
+/* Between what a rank worked on and e, which is work. A graph may run on several streams in turns,
+ * so a gap of one stream says nothing. */
 static void put_gap(struct writer *w, const struct track *k, const struct trace_event *e)
 {
     const struct trace_event *c = w->collective;
@@ -256,8 +256,8 @@ static void put_one(struct writer *w, const struct trace_event *e)
         w->collective = e;
 }
 
-/* The events of a device; steps follow each other without a gap, the first from the first event on, the
- * last until the end of all. */
+/* The events of a device; steps follow each other without a gap, the first from the first event on,
+ * the last until the end of all. */
 static void put_rank(struct writer *w, const struct trace_event *e, size_t n)
 {
     char name[64];

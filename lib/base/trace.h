@@ -7,12 +7,13 @@
  *     if ((rc = trace_write(&t, &about, out.f, "step.json.zst"))) ...
  *     trace_release(&t);
  *
- * The file is JSON in the Trace Event Format, as Perfetto and chrome://tracing read it; gzip or zstd
- * by its name's end. A process is a rank. Its track 0 has the steps, one track each stream has
- * kernels, copies and clears ("X"), and marks at the end of what is queued before them ("i"). Where a
- * rank has nothing to do for WAIT_NS but collectives, events whose names begin with TRACE_COLLECTIVE or
- * TRACE_COPIES, there is an event "idle" on the track of what comes next, or "wait: NAME" if a collective
- * ends meanwhile. What overlaps on one stream is put on further tracks. Times begin at the first event.
+ * The file is JSON in the Trace Event Format, as Perfetto and chrome://tracing read it; gzip or
+ * zstd by its name's end. A process is a rank. Its track 0 has the steps, one track each stream has
+ * kernels, copies and clears ("X"), and marks at the end of what is queued before them ("i"). Where
+ * a rank has nothing to do for WAIT_NS but collectives, events whose names begin with
+ * TRACE_COLLECTIVE or TRACE_COPIES, there is an event "idle" on the track of what comes next, or
+ * "wait: NAME" if a collective ends meanwhile. What overlaps on one stream is put on further
+ * tracks. Times begin at the first event.
  *
  * Threads: a trace belongs to one.
  */

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/suggest.h"
 
-/* Is the word in a list with blanks between? */
+/* True if the word is in a list with blanks between. */
 static bool listed(const char *list, const char *word)
 {
     size_t n = strlen(word);

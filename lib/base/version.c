@@ -91,7 +91,7 @@ static void take_note(const char *at, const char *end)
     }
 }
 
-/* Of the program itself, which the loader lists first. */
+/* Takes the build hash of the program itself, which the loader lists first. */
 static int take_object(struct dl_phdr_info *o, size_t size, void *arg)
 {
     (void)size, (void)arg;

@@ -1,5 +1,5 @@
-/* version.h - what program this is: the project's version, the commit that it was built from, a hash of
- * it. Thread-safe.
+/* version.h - what program this is: the project's version, the commit that it was built from, a
+ * hash of it. Thread-safe.
  *
  * A commit is "HASH, clean" or, where the sources were not those of the commit, "HASH, changed";
  * "unknown" without git, and in the tests' own programs. The hash is the linker's build ID (readelf
@@ -13,7 +13,8 @@ const char *version_commit(void);
 const char *version_program(void); /* 40 hexadecimal digits; "unknown" */
 /* For --version: the version, commit and hash, compiler and zstd, one a line. */
 const char *version_text(void);
-/* For what a program writes: "gpt-train 0.1.0, commit HASH, clean"; without the commit if it is unknown. */
+/* For what a program writes: "gpt-train 0.1.0, commit HASH, clean"; without the commit if it is
+ * unknown. */
 const char *version_tool(const char *program, char *text, int size);
 
 #endif

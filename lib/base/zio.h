@@ -28,17 +28,17 @@ struct zreader;
 int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
 /* From byte `raw` of the file on, where a frame must begin (zwriter_frame). */
 int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHECK;
-/* From now on reading what is no regular file, a pipe that may stand still or a FIFO without a writer,
- * fails (GPT_SYSTEM) as soon as the descriptor is readable; -1: none. Another thread, or the handler of
- * a signal, can end the waiting thus. Before readers are opened. */
+/* From now on reading what is no regular file, a pipe that may stand still or a FIFO without a
+ * writer, fails (GPT_SYSTEM) as soon as the descriptor is readable; -1: none. Another thread, or
+ * the handler of a signal, can end the waiting thus. Before readers are opened. */
 void zio_wake(int fd);
 bool zreader_plain(const struct zreader *r); /* not compressed */
 /* The first n bytes, or all there are, without taking them; before the first read only. *p is valid
  * until that. */
 int zreader_peek(struct zreader *r, size_t n, const void **p, size_t *got) MUST_CHECK;
-/* As many of the n bytes as are there, waiting for one; *got = 0 at the end. */
+/* Reads as many of the n bytes as are there, waiting for one; *got = 0 at the end. */
 int zreader_some(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
-/* Up to n bytes into buf; *got = 0 at the end. Short reads only at the end.
+/* Reads up to n bytes into buf; *got = 0 at the end. Short reads only at the end.
  * A stream that failed once fails again. */
 int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got) MUST_CHECK;
 /* n decompressed bytes; past the end is GPT_INPUT. */
@@ -46,7 +46,7 @@ int zreader_skip(struct zreader *r, uint64_t n) MUST_CHECK;
 uint64_t zreader_offset(const struct zreader *r); /* decompressed bytes so far */
 uint64_t zreader_raw_offset(const struct zreader *r); /* bytes of the file, for progress */
 void zreader_close(struct zreader *r);
-/* Do the first n bytes of a file (4 decide) say that it is compressed? */
+/* True if the first n bytes of a file (4 decide) say that it is compressed. */
 bool zio_compressed(const unsigned char *b, size_t n);
 
 struct zwriter;

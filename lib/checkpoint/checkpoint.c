@@ -407,7 +407,7 @@ static bool wanted(const struct job *j, const struct ckpt_entry *e, const struct
     return false;
 }
 
-/* By file and offset, so that a disk is read forward. */
+/* Compares by file and offset, so that a disk is read forward. */
 static int by_offset(const void *a, const void *b)
 {
     const struct task *x = a, *y = b;

@@ -26,16 +26,16 @@ int ckpt_latest(const char *root, char **dir) MUST_CHECK;
 int ckpt_at(const char *path, char **dir) MUST_CHECK;
 /* Complete checkpoints in root by ascending step; caller frees *steps. */
 int ckpt_list(const char *root, int64_t **steps, int *n) MUST_CHECK;
-/* Complete checkpoints of a step above `above` (-1: all), but the last `keep_last` and those whose step
- * is a multiple of keep_every (0: none), by ascending step; caller frees *steps. keep_last < 1 is
- * GPT_USAGE. */
+/* Complete checkpoints of a step above `above` (-1: all), but the last `keep_last` and those whose
+ * step is a multiple of keep_every (0: none), by ascending step; caller frees *steps. keep_last < 1
+ * is GPT_USAGE. */
 int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t above,
                   int64_t **steps, int *n) MUST_CHECK;
 /* Removes those. *removed may be NULL. */
 int ckpt_prune(const char *root, int keep_last, int64_t keep_every, int64_t above,
                int *removed) MUST_CHECK;
 
-/* From now to ckpt_let_go this process alone may write into root, which must be there. */
+/* Makes this process the only one that may write into root, which must be there, until ckpt_let_go. */
 int ckpt_hold(const char *root) MUST_CHECK;
 void ckpt_let_go(const char *root); /* nothing where it does not hold root */
 /* Makes the temporary directory and removes those that interrupted runs left in root. Until commit

@@ -367,7 +367,7 @@ void ckpt_manifest_note_file(FILE *f, const struct ckpt_file *file)
     fprintf(f, "file %s %" PRIu64 " %s\n", file->name, file->bytes, file->hash);
 }
 
-/* By name, then by first unit: fields 2 and 5 of "tensor NAME DTYPE SHAPE BEGIN ...". */
+/* Compares by name, then by first unit: fields 2 and 5 of "tensor NAME DTYPE SHAPE BEGIN ...". */
 static int by_piece(const void *a, const void *b)
 {
     char na[256], nb[256];
@@ -401,7 +401,7 @@ static bool print_notes(FILE *f, char *notes)
     return true;
 }
 
-/* What is written must be readable: parses a copy. */
+/* Checks that what is written can be read: parses a copy. */
 static int check_text(const char *path, const char *text, size_t n)
 {
     struct ckpt_manifest m;

@@ -321,7 +321,7 @@ static int take_file(struct unpack *u, const char *dir)
     return rc ? rc : skip_padding(u);
 }
 
-/* Only zeros may follow, as tar fills up its last record; the end of a frame is checked, too. */
+/* Checks that only zeros follow, with which tar fills up its last record, and the end of the frame. */
 static int take_end(struct unpack *u)
 {
     struct tar_header h;

@@ -3,10 +3,10 @@
  *     rc = ckpt_pack(c, stdout, "standard output", 1);        // zstd level; 0: plain
  *     rc = ckpt_unpack("-", root, false);                     // root/step-N
  *
- * MANIFEST comes first, so that each file that follows can be held against its size and hash while it
- * passes. A stream that is cut, changed or incomplete is GPT_INPUT, and then nothing is left of it.
- * Same checkpoint, same bytes. Format: IEEE Std 1003.1, pax, ustar Interchange Format; files of 8 GiB
- * and more have their size in base 256, as GNU tar writes it.
+ * MANIFEST comes first, so that each file that follows can be held against its size and hash while
+ * it passes. A stream that is cut, changed or incomplete is GPT_INPUT, and then nothing is left of
+ * it. Same checkpoint, same bytes. Format: IEEE Std 1003.1, pax, ustar Interchange Format; files of
+ * 8 GiB and more have their size in base 256, as GNU tar writes it.
  */
 #ifndef CHECKPOINT_PACK_H
 #define CHECKPOINT_PACK_H

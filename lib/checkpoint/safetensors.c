@@ -297,7 +297,7 @@ int st_note(struct st_writer *w, const char *key, const char *value)
     return m->key && m->value ? 0 : err_memory();
 }
 
-/* Of a string that is not UTF-8 the check in begin_data tells. */
+/* Writes s as a JSON string; the check in begin_data reports one that is not UTF-8. */
 static void put_json(FILE *f, const char *s) { text_json(f, s, strlen(s), true); }
 
 static void put_header(FILE *f, const struct st_header *h)

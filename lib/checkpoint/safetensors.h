@@ -29,7 +29,7 @@
 #include <stdio.h>
 #include "checkpoint/st_header.h"
 
-/* Do the first n bytes (9 decide) say that a file of tensors is compressed? */
+/* True if the first n bytes (9 decide) say that a file of tensors is compressed. */
 bool st_compressed(const unsigned char *b, size_t n);
 
 struct st_reader;

@@ -29,7 +29,7 @@ int st_text_end(const struct st_text *c) MUST_CHECK;
 int st_text_nothing_more(struct st_text *c) MUST_CHECK;
 /* Decodes s, which must be UTF-8 without U+0000, to a NUL-terminated string. Caller frees. */
 int st_text_decode(const struct st_text *c, const struct json_string *s, char **out) MUST_CHECK;
-/* The same of the string that comes next. */
+/* Reads the string that comes next into *out, which the caller frees. */
 int st_text_string(struct st_text *c, char **out) MUST_CHECK;
 
 #endif

@@ -283,7 +283,7 @@ static int open_file(struct tensors *s, const char *path)
     return rc;
 }
 
-/* Is each tensor of the index in its file? */
+/* Checks that each tensor of the index is in its file. */
 static int check_index(const struct tensors *s)
 {
     for (size_t i = 0; i < s->index.n; i++)
@@ -467,7 +467,7 @@ static void give_idle(struct tensors *s, struct byte_source *b)
     free_source(old);
 }
 
-/* Is `at` so far ahead in the tensor that opening its own piece is cheaper? */
+/* True if `at` lies so far ahead in the tensor that opening its own piece is cheaper. */
 static bool other_piece(struct tensors *s, const struct byte_source *b, uint64_t at)
 {
     const struct ckpt_piece *p = &entry_of(s, b->t)->pieces[b->piece];

@@ -59,7 +59,7 @@ const struct stored *tensors_at(const struct tensors *s, int i); /* in file orde
 const struct stored *tensors_find(const struct tensors *s, const char *name); /* NULL: none */
 const char *tensors_path(const struct tensors *s); /* the directory or file */
 const struct ckpt *tensors_ckpt(const struct tensors *s); /* NULL: safetensors files */
-/* What it says of itself: a file's metadata or an index's, as st_meta; none: a checkpoint. */
+/* Returns a file's or an index's metadata, as st_meta; none for a checkpoint. */
 const struct st_meta *tensors_notes(const struct tensors *s, size_t *n);
 const char *tensors_note(const struct tensors *s, const char *key); /* NULL: none */
 /* Files of tensors: of an index all, by name; else one, or of a checkpoint none. */
@@ -80,7 +80,7 @@ int bytes_open(struct tensor_bytes *b, struct tensors *s, const struct stored *t
 int bytes_read(struct tensor_bytes *b, void *dst, size_t n) MUST_CHECK;
 void bytes_close(struct tensor_bytes *b);
 
-/* Can the values be decoded: are the type, and those of what belongs to it, known? Do scales fit? */
+/* True if the values can be decoded: type and types of what belongs to it are known, and scales fit. */
 bool values_known(const struct stored *t);
 /* The weight t as the forward pass reads it: without master and low half. Any other tensor as it is. */
 struct stored stored_forward(const struct stored *t);

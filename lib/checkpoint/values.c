@@ -53,7 +53,7 @@ static void join(const uint16_t *high, const uint16_t *low, bool away, double *d
     }
 }
 
-/* Has t's scale one number, one a row of t or one a 128x128 block? */
+/* True if scale has one number, one a row of t, or one a 128x128 block. */
 static bool scales_fit(const struct stored *t, const struct stored *scale)
 {
     uint64_t rows = t->rank ? t->shape[0] : 1;

@@ -44,7 +44,7 @@ static inline double coeffs_row_slope(const double *row, double x)
     double xx = x * x;
     return row[0] + xx * (3 * row[1] + xx * (5 * row[2] + xx * 7 * row[3]));
 }
-/* All rows. After each row the value is clipped to +-1e40: a diverging table stays finite. */
+/* Clips a value to +-1e40, as is done after each row: a diverging table stays finite. */
 static inline double coeffs_clip(double x) { return x > 1e40 ? 1e40 : x < -1e40 ? -1e40 : x; }
 double coeffs_value(const struct coeffs *c, double x);
 

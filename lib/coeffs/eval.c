@@ -78,7 +78,8 @@ static int row_extrema(const double *row, double *q)
     return 2 * n;
 }
 
-/* Where in (lo, hi), on which the first n rows are monotone from v_lo on, they take the value q. */
+/* Returns where in (lo, hi), on which the first n rows are monotone from v_lo on, they take the
+ * value q. */
 static double crossing(const struct coeffs *c, int n, double lo, double hi, double v_lo, double q)
 {
     for (;;) {

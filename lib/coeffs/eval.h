@@ -24,7 +24,7 @@ struct extrema {
 int eval_extrema(const struct coeffs *c, double lower, double upper, struct extrema *t) MUST_CHECK;
 void extrema_release(struct extrema *t);
 
-/* Of f; of |1 - f|, and the first x that has it. */
+/* Least and largest f; largest |1 - f|, and the first x that has it. */
 struct range {
     double low, high, worst, worst_at;
 };
@@ -40,8 +40,8 @@ struct spread {
     double rms, max;
 };
 struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower);
-/* The same of |X v_i - u_i| in bf16 (how: as of trial_rounded), in *all over all and in *in (or NULL) over those of
- * at least `lower`. */
+/* Computes the spread of |X v_i - u_i| in bf16 (how: as for trial_rounded), in *all over all
+ * singular values and in *in (or NULL) over those of at least `lower`. */
 int eval_rounded(const struct coeffs *c, const struct trials *t, unsigned how, double lower,
                  struct spread *all, struct spread *in) MUST_CHECK;
 

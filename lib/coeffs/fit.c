@@ -100,7 +100,7 @@ static void add_error(const struct objective *o, struct sum *s, double w, double
     }
 }
 
-/* How far f is outside the guard at y; its slope by f is *sign. */
+/* Returns how far f is outside the guard at y; its slope by f is *sign. */
 static double excess(const struct objective *o, double y, double f, double swing, double *sign)
 {
     double floor = y >= o->floor_from ? 1 - swing : 0;
@@ -211,7 +211,7 @@ static struct coeffs stretched(const struct coeffs *c, double stretch)
     return s;
 }
 
-/* The same everywhere. */
+/* Returns the largest excess over the guard everywhere. */
 static double guard_excess_all(const struct objective *o, const struct coeffs *c, double swing)
 {
     double worst = 0, end = o->grid[o->n_grid - 1];
@@ -489,7 +489,7 @@ enum { POINTS_MAX = 2048, SCOUT_POINTS = 384 };
 enum { STARTS_MAX = 80, SCOUTS = 48, FINALISTS = 6, HOPS = 60, GUARD_ROUNDS = 5 };
 static const double guard_weight = 300, guard_margin = 0.95;
 
-/* All singular values from o->lower on, ascending; caller frees. */
+/* Collects all singular values from lower on, ascending; caller frees. */
 static int all_values(const struct trials *t, double lower, double **x, int *n)
 {
     size_t room = 1;
@@ -596,7 +596,7 @@ static void minimize(struct objective *o, struct coeffs *c, int rounds)
     o->scale = 1;
 }
 
-/* The same until the guard holds between the points of its grid, too. */
+/* Minimizes until the guard holds between the points of its grid, too. */
 static void minimize_guarded(struct objective *o, struct coeffs *c, int rounds)
 {
     minimize(o, c, rounds);
@@ -757,7 +757,7 @@ static int rounded_objective(const struct objective *o, const struct coeffs *c, 
                : err_set(GPT_INPUT, "%s: the rounded iteration does not stay finite", c->name);
 }
 
-/* From the exact fit on; f->before and after become the rounded iteration's. */
+/* Refines the exact fit in rounded arithmetic; f->before and after become the rounded iteration's. */
 static int refine_rounded(struct fit *f, const struct coeffs *start, const struct trials *t,
                           const double *x, int n, const struct fit_options *opt, double bound)
 {

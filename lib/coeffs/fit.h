@@ -50,7 +50,7 @@ struct fit {
 };
 /* GPT_USAGE: an option out of range. */
 int fit_check(const struct fit_options *o) MUST_CHECK;
-/* As fit_check; GPT_INPUT: no singular value of at least `lower`. */
+/* Fits a table. GPT_INPUT: what fit_check refuses, or no singular value of at least `lower`. */
 int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
               const struct fit_options *o) MUST_CHECK;
 /* "rms |1 - f|: 0.0783, of the start (polar --iters 5) 0.0952: 1.216 times less". */

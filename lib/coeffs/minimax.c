@@ -279,8 +279,8 @@ static int chain(struct greedy *g, const struct greedy_options *o, quad noise)
     return 0;
 }
 
-/* How far rounding can have carried the coefficients is seen by disturbing every row's input by
- * 2^-100, some four thousand times what quad's own rounding does. */
+/* Derives the rows twice, the second time with every row's input disturbed by 2^-100, which shows
+ * how far rounding can have carried them: some four thousand times what quad's own rounding does. */
 int greedy_derive(struct greedy *g, const struct greedy_options *o)
 {
     struct greedy off;

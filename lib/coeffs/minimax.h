@@ -68,11 +68,11 @@ struct greedy {
 /* GPT_USAGE: an option out of range (iters 1..64, degree 3|5|7, 0 < lower < upper <= 1e6,
  * safety 0..1, 0 <= cushion < 1). */
 int greedy_derive(struct greedy *g, const struct greedy_options *o) MUST_CHECK;
-/* Do the rows take the lower end of the interval at least half of the way to 1? */
+/* True if the rows take the lower end of the interval at least half of the way to 1. */
 bool greedy_reaches(const struct greedy *g);
-/* As doubles. */
+/* Rounds the rows to doubles. */
 void greedy_coeffs(const struct greedy *g, struct coeffs *c);
-/* As a table with 17 digits, with comments on how many are right; the caller checks f. */
+/* Writes a table with 17 digits, with comments on how many are right; the caller checks f. */
 void greedy_write(const struct greedy *g, const struct greedy_options *o, FILE *f);
 
 #endif

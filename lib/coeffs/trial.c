@@ -160,8 +160,8 @@ void trials_release(struct trials *l)
 
 /* --- the iteration as the optimizer computes it --- */
 
-/* The op takes a matrix of more rows than 1024 for one of a weight that has them (orthogonalisation.md
- * 3), so a long one lies down: to (cols,rows) = the transpose. */
+/* The op takes a matrix of more rows than 1024 for one of a weight that has them
+ * (orthogonalisation.md 3), so a long one lies down: to (cols,rows) = the transpose. */
 static bool lies_down(const struct trial *t) { return t->cols > 1024; }
 
 static size_t place(const struct trial *t, int r, int k)

@@ -38,11 +38,11 @@ struct trial {
     float *u, *vt; /* rows x rows by columns; rows x cols; of x */
 };
 
-/* From a matrix, which stays the caller's. A zero matrix is GPT_INPUT. */
+/* Makes a trial of a matrix, which stays the caller's. A zero matrix is GPT_INPUT. */
 int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name,
                     int flags) MUST_CHECK;
-/* From singular values alone: scaled only, or (with any flag) as a random matrix that has them,
- * of v's shape, else of rows x cols scaled to v->n rows. */
+/* Makes a trial of singular values alone: scaled only, or (with any flag) as a random matrix that
+ * has them, of v's shape, else of rows x cols scaled to v->n rows. */
 int trial_of_svals(struct trial *t, const struct svals *v, int rows, int cols, int flags,
                    uint64_t seed, uint64_t index) MUST_CHECK;
 void trial_release(struct trial *t);

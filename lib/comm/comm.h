@@ -34,18 +34,18 @@ struct comm {
     int local_rank; /* this node's rank: which device */
     int64_t piece; /* bytes of a shard that are worth a reduction; 0: none but the whole shard */
 
-    /* Says of a tensor, whole as alloc() gave its memory, that collectives follow: gathers, or reductions where
-     * reduced. They are the same without, maybe slower. Every rank says it of the same tensors in the same
-     * order, before it captures a graph. */
+    /* Says of a tensor, whole as alloc() gave its memory, that collectives follow: gathers, or
+     * reductions where reduced. They are the same without, maybe slower. Every rank says it of the
+     * same tensors in the same order, before it captures a graph. */
     void (*share)(struct comm *c, struct tensor full, bool reduced);
     /* Rank r's chunk of full is its rows own[r] (host array of world entries, equal on all ranks):
-     * chunks do not overlap, may differ in size and may be empty. NULL: equal chunks in the order of
-     * ranks, of rows that the world size divides, which is faster on GPUs.
-     * Writes the mean over ranks of this rank's chunk into that chunk. Rows of other chunks become
-     * undefined; those of none are not touched. */
+     * chunks do not overlap, may differ in size and may be empty. NULL: equal chunks in the order
+     * of ranks, of rows that the world size divides, which is faster on GPUs. Writes the mean over
+     * ranks of this rank's chunk into that chunk. Rows of other chunks become undefined; those of
+     * none are not touched. */
     comm_ticket (*reduce_scatter)(struct comm *c, struct tensor full, const struct span *own);
-    /* Each rank's chunk of full -> the same chunk on every rank. In place. own: as above. Where each chunk is the
-     * front of an equal share, the rest of the share may be sent with it. */
+    /* Each rank's chunk of full -> the same chunk on every rank. In place. own: as above. Where
+     * each chunk is the front of an equal share, the rest of the share may be sent with it. */
     comm_ticket (*all_gather)(struct comm *c, struct tensor full, const struct span *own);
     comm_ticket (*all_reduce)(struct comm *c, struct tensor t); /* mean, in place */
     comm_ticket (*broadcast)(struct comm *c, struct tensor t, int root);

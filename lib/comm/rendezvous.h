@@ -35,7 +35,7 @@ struct rendezvous_env {
     char source[24]; /* the launcher: "torchrun", "mpirun", "srun", "mpiexec"; or "alone" */
 };
 
-/* From the first of these that is set:
+/* Fills env from the first of these that is set:
  *     RANK, WORLD_SIZE, LOCAL_RANK                                        torchrun, or by hand
  *     OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE               mpirun of Open MPI
  *     SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID                   srun
@@ -53,7 +53,7 @@ int rendezvous_new(struct rendezvous **r, const struct rendezvous_env *env, doub
                    double timeout_s) MUST_CHECK;
 /* bytes of every process to every process, in order of processes; at most 64 KiB. */
 int rendezvous_gather(struct rendezvous *r, const void *mine, size_t bytes, void *all) MUST_CHECK;
-/* This process failed: rendezvous_failed returns the message in the others. */
+/* Tells the others that this process failed: rendezvous_failed returns the message there. */
 void rendezvous_tell(struct rendezvous *r, const char *message);
 /* True once a process has failed; message: what it told, or how its failure was detected. */
 bool rendezvous_failed(struct rendezvous *r, char *message, size_t size);

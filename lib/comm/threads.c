@@ -351,7 +351,7 @@ static comm_ticket arrive_chunks(struct comm *c, enum kind kind, struct tensor f
     return arrive(c, kind, 0, 0, (struct entry){ .t = full, .own = s });
 }
 
-/* All memory is shared. */
+/* Does nothing: all memory is shared. */
 static void threads_share(struct comm *c, struct tensor full, bool reduced)
 {
     (void)c;

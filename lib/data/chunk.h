@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* M: a multiple of 128, of record 61 (§6.2) the smallest that is >= max(128, T/300), and more where a
- * chunk is to hold so many documents; 0: none said. */
+/* M: a multiple of 128, of record 61 (§6.2) the smallest that is >= max(128, T/300), and more where
+ * a chunk is to hold so many documents; 0: none said. */
 int cu_bound(int tokens, int documents);
 
 struct piece {
@@ -57,7 +57,7 @@ struct chunk_shape {
 size_t chunk_block_bytes(const struct chunk_shape *s);
 /* Points c's arrays into the block and sets the sizes; fills nothing. */
 void chunk_place(struct chunk *c, void *block, const struct chunk_shape *s);
-/* From tok: bigram and the orders, where the chunk has them. */
+/* Computes bigram and the orders, where the chunk has them, from tok. */
 void chunk_index(struct chunk *c, const struct chunk_shape *s);
 /* Counting sort of ids[T] < rows. start has rows+1 entries. */
 void csr_by_row(const int32_t *ids, int tokens, int rows, int32_t *start, int32_t *order);

@@ -51,7 +51,7 @@ int shard_check_end(const void *beyond, size_t n, const char *path)
                          path);
 }
 
-/* Of a plain file of `bytes` bytes. */
+/* Checks the size of a plain file of `bytes` bytes. */
 static int check_size(const char *path, int64_t bytes, int64_t tokens)
 {
     int64_t end = SHARD_HEADER_BYTES + 2 * tokens;
@@ -91,7 +91,7 @@ int shard_check_header(const char *path, int64_t *tokens)
     return S_ISREG(st.st_mode) ? check_size(path, st.st_size, *tokens) : 0;
 }
 
-/* What the MANIFEST says of the shard's documents and frames; at most once for a shard. */
+/* Takes what the MANIFEST says of the shard's documents and frames; at most once for a shard. */
 static int take_facts(struct corpus_shard *p, const struct manifest_shard *s)
 {
     p->documents = s->documents;
@@ -259,7 +259,7 @@ static enum role role_of(const char *path)
     return name_role(folder, n);
 }
 
-/* Is a file named so of that split by the rule of older versions? */
+/* True if a file named so is of that split by the rule of older versions. */
 static bool is_of_old(const char *path, size_t i, size_t n, bool named, enum split split)
 {
     const char *name = base_name(path);
@@ -278,7 +278,7 @@ static bool any_named(char **path, size_t n)
     return named;
 }
 
-/* Is a file, of n with so many of each role, of that split? */
+/* True if a file of this role, among n with so many of each role, is of that split. */
 static bool is_of(enum role role, size_t n, const int *count, enum split split, bool elsewhere)
 {
     enum role val = count[ROLE_VAL] ? ROLE_VAL : ROLE_TEST;
@@ -535,7 +535,7 @@ bool corpus_was_old(const char *data, const struct corpus_choice *choice, const 
     return !has_id(data, choice, id) && has_id(data, &old, id);
 }
 
-/* Of a list of n names. */
+/* The text of a list of n names, as far as it has room. */
 struct names {
     char *text;
     size_t size, at;

@@ -59,21 +59,23 @@ struct corpus {
 struct corpus_choice {
     const char *val; /* where validation is, if not in the same DATA; NULL */
     bool wants_val; /* it is to be in the same DATA */
-    /* Of checkpoints made before names were read so: of files those named *_val_* are validation and
-     * *_train_* training; of several named neither way the first is validation, the rest training. */
+    /* True for checkpoints made before names were read so: of files those named *_val_* are
+     * validation and *_train_* training; of several named neither way the first is validation, the
+     * rest training. */
     bool old;
 };
 
-/* GPT_INPUT: no MANIFEST, no shard of this split, files of which it is not known whether they train, a
- * bad header, a file shorter than its header says or of another size than the MANIFEST says.
- * choice NULL: validation is not wanted. */
+/* GPT_INPUT: no MANIFEST, no shard of this split, files of which it is not known whether they
+ * train, a bad header, a file shorter than its header says or of another size than the MANIFEST
+ * says. choice NULL: validation is not wanted. */
 int corpus_open(struct corpus *c, const char *data, enum split split,
                 const struct corpus_choice *choice) MUST_CHECK;
 /* True if the training files of a run, whose id that is, were chosen of data by the old rule. */
 bool corpus_was_old(const char *data, const struct corpus_choice *choice, const char *id);
 /* Writes names of shards, of many the first and the last and how many there are. */
 void corpus_names(const struct corpus *c, char *text, size_t size);
-/* The same of the files that train or val leave out, and that are in neither: how many. val may be NULL. */
+/* Writes the names of the files that train or val leave out, and that are in neither; returns how
+ * many. val may be NULL. */
 int corpus_unused(const struct corpus *train, const struct corpus *val, char *text, size_t size);
 /* A vocabulary, or a document start, that a model of `vocab` ids cannot take is GPT_INPUT. */
 int corpus_check_vocab(const struct corpus *c, const char *data, int vocab, int bos) MUST_CHECK;
@@ -82,13 +84,14 @@ void corpus_release(struct corpus *c);
 /* Checks that a file exists and has the size and number of tokens of its MANIFEST line; else
  * GPT_INPUT. */
 int corpus_check_shard(const char *path, const struct manifest_shard *s) MUST_CHECK;
-/* Do the first n bytes begin a shard? */
+/* True if the first n bytes begin a shard. */
 bool shard_begins(const void *bytes, size_t n);
 /* *tokens of a header; path is for messages. GPT_INPUT: it is none. */
 int shard_header_tokens(const void *header, size_t n, const char *path, int64_t *tokens) MUST_CHECK;
 /* GPT_INPUT: what follows a shard's last token in its file, n bytes of it, begins another shard. */
 int shard_check_end(const void *beyond, size_t n, const char *path) MUST_CHECK;
-/* Header and size of one file, which holds no second shard as far as can be told without decoding; *tokens from the header. "-" can still be read afterwards. */
+/* Header and size of one file, which holds no second shard as far as can be told without decoding;
+ * *tokens from the header. "-" can still be read afterwards. */
 int shard_check_header(const char *path, int64_t *tokens) MUST_CHECK;
 
 #endif

@@ -76,9 +76,9 @@ bool cut_continues(enum cut cut);
 void cutter_enter(struct cutter *c, const struct documents *from);
 
 enum { CUT_CROWDED = -4 }; /* chunk f->chunk has more than bound - 1 pieces; without a message */
-/* Fills the rest of a step from *at on. take gets each piece: tokens begin .. end-1 of the shard, for
- * positions `length` .. of chunk `chunk`. f->chunk = w->chunks: the step is full. GPT_NO, without a
- * message: the shard has ended before. Errors are those of find. */
+/* Fills the rest of a step from *at on. take gets each piece: tokens begin .. end-1 of the shard,
+ * for positions `length` .. of chunk `chunk`. f->chunk = w->chunks: the step is full. GPT_NO,
+ * without a message: the shard has ended before. Errors are those of find. */
 typedef void take_piece(void *ctx, const struct filling *f, int64_t begin, int64_t end);
 int cutter_fill(struct cutter *c, const struct batch_shape *w, int bound, struct filling *f,
                 struct cut_at *at, take_piece *take, void *ctx) MUST_CHECK;

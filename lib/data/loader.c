@@ -132,7 +132,7 @@ static int forget_used(struct loader *l, const struct cut_at *at)
     return rc;
 }
 
-/* As enter_shard, of a stream, in which that shard lies ahead. */
+/* Enters the next shard of a stream, which lies ahead. */
 static int enter_streamed(struct loader *l, const struct loader_pos *at)
 {
     struct shard_want want = { .vocab = l->c.vocab,
@@ -188,7 +188,7 @@ static int enter_shard(struct loader *l, const struct loader_pos *at)
 
 /* --- one step --- */
 
-/* Of chunk k: T + 1 of them. */
+/* Returns the T + 1 tokens of chunk k. */
 static uint16_t *of_chunk(const struct loader *l, uint16_t *tokens, int k)
 {
     return tokens + (size_t)k * ((size_t)l->c.max.tokens + 1);

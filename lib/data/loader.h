@@ -61,7 +61,7 @@ struct step_batch {
     struct loader_pos at, after; /* of this step, and of the one after */
     struct pass ended; /* the pass that ended before this step or in it */
     double passes; /* over the data, up to the end of this step */
-    /* Of a stream: its tokens before the step's first piece, and up to the end of its last. */
+    /* In a stream: its tokens before the step's first piece, and up to the end of its last. */
     int64_t from, upto;
 };
 

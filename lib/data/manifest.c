@@ -80,7 +80,7 @@ static void put_shard(const struct manifest_shard *s, FILE *f)
             s->from.document, s->from.token, s->to.document, s->to.token, s->input, s->hash);
 }
 
-/* As many hashes as the shard has frames, in their places. */
+/* Checks that there are as many hashes as the shard has frames, in their places. */
 static int check_frames(const char *frames, int64_t tokens)
 {
     int64_t n = (2 * tokens + SHARD_FRAME_BYTES - 1) / SHARD_FRAME_BYTES;

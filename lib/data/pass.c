@@ -62,7 +62,8 @@ static int pass_over(struct look *k, const struct documents *d, const char *path
             return cut_crowded(path, k->step, k->filling.chunk, w.bound, w.tokens);
         if (rc && rc != GPT_NO)
             return rc;
-        /* What a shard's end interrupts is dropped; of a front alone the rest may follow. */
+        /* A piece that a shard's end interrupts is dropped; after a front alone the rest may
+         * follow. */
         if (!rc || front)
             k->used += (int64_t)k->filling.chunk * w.tokens + k->filling.length;
         if (rc) {
@@ -139,7 +140,7 @@ static int look_at(struct look *k, const struct corpus_shard *f)
     return rc;
 }
 
-/* What was looked at stands for the rest. A MANIFEST says how many documents that has. */
+/* Concludes from what was looked at on the rest, whose documents a MANIFEST counts. */
 static void conclude(struct look *k, const struct corpus *c, struct pass *p)
 {
     int cap = shape_of(k).cap;
@@ -180,7 +181,7 @@ int loader_pass(const struct loader_config *c, int64_t step, struct pass *p)
         p->tokens += f->tokens;
         if (!rc && f->tokens && k.starts > 0 && k.tokens > 0)
             rc = look_at(&k, f);
-        /* Of each shard the last token is a target alone. */
+        /* The last token of a shard is a target alone. */
         p->used += f->tokens ? f->tokens - 1 : 0;
     }
     if (!rc && !cut_continues(c->cut))

@@ -122,7 +122,7 @@ static int check_zeros(const struct shard *s)
     return 0;
 }
 
-/* What was loaded, against the MANIFEST. */
+/* Compares what was loaded with the MANIFEST. */
 static int check_hash(const struct shard *s, const struct piece_range *p)
 {
     uint64_t begin = p->begin ? p->begin - SHARD_HEADER_BYTES : 0,
@@ -279,7 +279,7 @@ static void *reader_thread(void *arg)
     return NULL;
 }
 
-/* With the lock: gives back the memory of tokens that are forgotten. */
+/* Gives back the memory of tokens that are forgotten; the caller has the lock. */
 static void give_back(struct shard *s)
 {
     int64_t upto = s->forgotten < s->ready ? s->forgotten : s->ready;
@@ -291,8 +291,8 @@ static void give_back(struct shard *s)
     s->returned = bytes;
 }
 
-/* Waits until there is room for what follows the first `byte` bytes, or somebody waits for it; false:
- * stop. */
+/* Waits until there is room for what follows the first `byte` bytes, or somebody waits for it;
+ * false: stop. */
 static bool may_read(struct shard *s, uint64_t byte)
 {
     bool go;
@@ -380,8 +380,8 @@ static int start_threads(struct shard *s, bool stream)
 
 /* --- opening --- */
 
-/* Of a .bin: the header and the first frame's bytes, then a frame's. What is wanted ends within
- * the last, which is read to its own end if it has a hash. */
+/* Returns the end of piece i of a .bin: the header and the first frame's bytes, then a frame's.
+ * What is wanted ends within the last, which is read to its own end if it has a hash. */
 static uint64_t piece_end(const struct shard *s, int i, uint64_t bytes)
 {
     uint64_t end = SHARD_HEADER_BYTES + (uint64_t)(i + 1) * SHARD_FRAME_BYTES;
@@ -584,7 +584,7 @@ void shard_close(struct shard *s)
 
 /* --- reading --- */
 
-/* With the lock: whether n tokens are ready; waits for it. */
+/* Waits until n tokens are ready; the caller has the lock. */
 static int wait_locked(struct shard *s, int64_t n)
 {
     if (n > s->wanted) {

@@ -37,21 +37,22 @@ struct shard_want {
      * Then reading may start with a document, and those before are not there. */
     struct shard_index *index;
     int64_t document;
-    /* Of a stream (shard_open_next, "-", a compressed file without a table of frames): read at most so
-     * many tokens ahead of those that are forgotten (shard_forget), unless someone waits for more.
-     * Memory is bounded by it. 0: the whole shard is kept. */
+    /* Tokens that are read of a stream (shard_open_next, "-", a compressed file without a table of
+     * frames) at most ahead of those that are forgotten (shard_forget), unless someone waits for
+     * more. Memory is bounded by it. 0: the whole shard is kept. */
     int64_t window;
 };
 
 struct shard;
 /* Checks the header and starts reading. GPT_INPUT, GPT_SYSTEM. */
 int shard_open(struct shard **s, const char *path, const struct shard_want *want) MUST_CHECK;
-/* The next `tokens` tokens of a stream that stays the caller's, and is not read by others before all
- * of them are there (shard_stream.h). name is for messages; of want, limit and expect do not count. */
+/* The next `tokens` tokens of a stream that stays the caller's, and is not read by others before
+ * all of them are there (shard_stream.h). name is for messages; of want, limit and expect do not
+ * count. */
 struct zreader;
 int shard_open_next(struct shard **s, struct zreader *z, const char *name, int64_t tokens,
                     const struct shard_want *want) MUST_CHECK;
-/* With a window: the first n tokens are not needed any more, nor is shard_bytes. shard_document
+/* Gives up the first n tokens, with a window, and shard_bytes. shard_document
  * forgets what lies before a document that it waits for. */
 void shard_forget(struct shard *s, int64_t n);
 /* Reads the first n tokens and forgets them. */

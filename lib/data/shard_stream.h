@@ -24,7 +24,7 @@ int shard_stream_open(struct shard_stream **t, const char *path, int64_t id_byte
  * without a message: there is none. */
 int shard_stream_next(struct shard_stream *t, struct shard **s,
                       const struct shard_want *want) MUST_CHECK;
-/* How many it has given out: sizes of the shards so far. */
+/* Returns how many tokens it has given out: sizes of the shards so far. */
 int64_t shard_stream_tokens(const struct shard_stream *t);
 /* XXH3-128 of so many bytes from the first on: which data this is. A stream that has fewer ends there. */
 const char *shard_stream_id(const struct shard_stream *t);

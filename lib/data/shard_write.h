@@ -7,11 +7,10 @@
  *         if ((rc = shard_writer_put(&w, plain, n, raw, raw_n))) return rc;    // tokens, a frame
  *     if ((rc = shard_writer_finish(&w, tokens, &line))) return rc;            // name, bytes, hash
  *
- * With level 0 the file is the public .bin and raw is not looked at. Else it is
- * .bin.zst: the header's frame, the frames that shard_pack made, and a table of
- * frames. The file appears under its name when it is finished. dir "-" writes to
- * stdout at the end, from a temporary file (the header needs the count), or from memory where a full
- * shard has at most SHARD_MEMORY_TOKENS.
+ * With level 0 the file is the public .bin and raw is not looked at. Else it is .bin.zst: the
+ * header's frame, the frames that shard_pack made, and a table of frames. The file appears under
+ * its name when it is finished. dir "-" writes to stdout at the end, from a temporary file (the
+ * header needs the count), or from memory where a full shard has at most SHARD_MEMORY_TOKENS.
  *
  * Threads: shard_pack any; a writer belongs to one.
  */

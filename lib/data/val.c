@@ -21,7 +21,7 @@ struct val {
     int files;
 };
 
-/* How many groups a file serves. The record leaves a file when the end of a
+/* Returns how many groups a file serves. The record leaves a file when the end of a
  * group and its last target reach the size (pos + Q + 1 >= size), even if they
  * fit; in the last file, where it would fail, a group that fits is taken. */
 static int64_t groups_in(int64_t tokens, int64_t group_tokens, bool last)

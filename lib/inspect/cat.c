@@ -98,7 +98,7 @@ static int take_shape(const struct view *v, const char *name, struct slice *c)
 
 /* --- printing --- */
 
-/* A row is all elements along the last axis. Is row r in the slice? */
+/* True if row r, all elements along the last axis, is in the slice. */
 static bool selected(const struct slice *c, uint64_t r)
 {
     for (int k = c->rank - 2; k >= 0; k--) {

@@ -117,8 +117,8 @@ static uint64_t count(const unsigned char *marks, uint64_t n)
     return sum;
 }
 
-/* Elements whose bits, or those of masters or low halves, differ. *codes: only those of numbers with
- * scales do. */
+/* Elements whose bits, or those of masters or low halves, differ. *codes: only those of numbers
+ * with scales do. */
 static int compare_bits(struct tensors *a, const struct view *va, struct tensors *b,
                         const struct view *vb, uint64_t *out, bool *codes)
 {
@@ -138,7 +138,7 @@ static int compare_bits(struct tensors *a, const struct view *va, struct tensors
     return rc;
 }
 
-/* Of tensors whose values are not known, with or without scales: are the scales' bits the same? */
+/* Compares the bits of the scales, if any, of tensors whose values are not known. */
 static int compare_scales(struct tensors *a, const struct stored *x, struct tensors *b,
                           const struct stored *y, bool *same)
 {

@@ -77,7 +77,7 @@ static bool exported(const struct view *v, const struct export_options *o)
     return is_weight(v) || o->states;
 }
 
-/* Is what the forward pass reads of the weight another number than the exact one in bf16? */
+/* True if the forward pass reads another number than the exact weight in bf16. */
 static bool reads_another(const struct stored *t)
 {
     return t->forward || (t->master && (t->dtype != DT_BF16 || t->master->dtype != DT_F32));

@@ -42,7 +42,7 @@ struct job {
     const struct recipe *recipe;
 };
 
-/* Is the tensor cut by rank? Without a recipe, one that is in several pieces is. */
+/* True if the tensor is cut by rank; without a recipe, if it is in several pieces. */
 static bool sharded(const struct job *j, const struct stored *t)
 {
     int i = j->recipe ? recipe_param(j->recipe, t->param) : -1;

@@ -162,7 +162,7 @@ static int audit_file(struct audit *a, int file)
     return rc;
 }
 
-/* Is the tensor t of a file the piece p of e? */
+/* True if the tensor t of a file is the piece p of e. */
 static bool is_piece(const struct st_tensor *t, const struct ckpt_entry *e,
                      const struct ckpt_piece *p)
 {

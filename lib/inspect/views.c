@@ -61,7 +61,8 @@ static struct view part_view(const struct stored *t, const struct part_name *p)
     return x;
 }
 
-/* Does the part lie within t? A state may have another shape than the weight, and a history has no parts. */
+/* True if the part lies within t. A state may have another shape than the weight, and a history has
+ * no parts. */
 static bool fits(const struct stored *t, const struct part_name *p)
 {
     if (!strcmp(t->kind, "weight.amax") || t->rank == 0 || t->shape[0] == 0 ||

@@ -52,7 +52,7 @@ int views_each(const struct views *v, int threads, int (*work)(void *arg, int i)
 const struct view *views_find(const struct views *v, const char *name);
 /* "768x3072"; "" for a scalar. buf of 96. */
 const char *view_shape(const struct view *v, char *buf);
-/* As stored; a master, a low half or a scale is a tensor of its own. */
+/* Returns the bytes as stored; a master, a low half or a scale is a tensor of its own. */
 uint64_t view_bytes(const struct view *v);
 /* The ranks that keep it: "3", "0-7"; NULL in a safetensors file. buf of 32. */
 const char *view_ranks(const struct tensors *s, const struct view *v, char *buf);

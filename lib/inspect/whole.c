@@ -37,8 +37,8 @@ static int wrong_size(const struct tensors *s, const struct stored *t, uint64_t 
 
 static bool is_weight(const struct whole *w) { return !strcmp(w->e->kind, "weight"); }
 
-/* The numbers of t, which w takes. A weight that Adam rounds from what a master no longer has is what
- * the forward pass reads. */
+/* The numbers of t, which w takes. A weight that Adam rounds from what a master no longer has is
+ * what the forward pass reads. */
 static struct part part_of(const struct whole *w, uint64_t first, const struct stored *t)
 {
     bool forward = is_weight(w) && recipe_rounding(w->e->spec) == WEIGHT_EVEN;

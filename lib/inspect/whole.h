@@ -1,5 +1,5 @@
-/* whole.h - a tensor of a checkpoint, put together from the tensors of a file: whole as PARAM.KIND, or
- * the parts that a recipe names (name_map.h), as gpt-ckpt export writes them.
+/* whole.h - a tensor of a checkpoint, put together from the tensors of a file: whole as PARAM.KIND,
+ * or the parts that a recipe names (name_map.h), as gpt-ckpt export writes them.
  *
  *     struct whole w = whole_of(&expected[i]);
  *     if ((rc = whole_find(&w, tensors, &map, &states))) return rc;

@@ -1,4 +1,5 @@
-/* amax_history.c - the largest numbers of past updates, which a delayed scale is formed of (optimizers.md 3.3). */
+/* amax_history.c - the largest numbers of past updates, which a delayed scale is formed of
+ * (optimizers.md 3.3). */
 #include "ops/cpu.h"
 
 static real greater(real a, real b) { return !(a == a) || a >= b ? a : b; }

@@ -28,7 +28,7 @@ static int greatest(const struct row *r)
     return best;
 }
 
-/* How many are not below `least`; the sum of their weights. */
+/* Returns how many are not below `least`, or the sum of their weights. */
 static double count_from(const struct row *r, uint32_t least)
 {
     int n = 0;

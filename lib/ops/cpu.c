@@ -110,7 +110,7 @@ real *cpu_scratch(struct ops *o, int slot, int64_t count)
 
 static size_t cpu_allocated(const struct ops *o) { return ((const struct cpu *)o)->bytes; }
 
-/* Nothing is wasted when a slot grows. */
+/* Does nothing: a slot that grows wastes nothing. */
 static void cpu_reserve(struct ops *o, size_t bytes) { (void)o, (void)bytes; }
 static void cpu_branch(struct ops *o, int i) { (void)o, (void)i; }
 static void cpu_join(struct ops *o) { (void)o; }

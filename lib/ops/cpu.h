@@ -56,7 +56,7 @@ struct cpu {
 
 /* count numbers, uninitialised, 64-byte aligned; NULL once the device has failed. */
 real *cpu_scratch(struct ops *o, int slot, int64_t count);
-/* The same in bytes, for what is not real. */
+/* Returns scratch memory by its bytes, for what is not real. */
 void *cpu_scratch_bytes(struct ops *o, int slot, size_t bytes);
 bool cpu_failed(const struct ops *o);
 /* Keeps the first failure. */
@@ -113,17 +113,17 @@ static inline void real_set(struct tensor t, int64_t i, real x)
 void real_read(real *dst, struct tensor t, int64_t first, int64_t n);
 /* t = src, or t = t + src with one rounding of the sum. */
 void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool add);
-/* All of t as numbers: its own memory when it is real, else a copy in that scratch
+/* Returns all of t as numbers: its own memory when it is real, else a copy in that scratch
  * slot. NULL when t is none or the device has failed. */
 const real *real_view(struct ops *o, int slot, struct tensor t);
 
-/* gemm() of gemm.h, or with o->bf16_products gemm_bf16(), on the threads of o; in the double build of
- * doubles. */
+/* gemm() of gemm.h, or with o->bf16_products gemm_bf16(), on the threads of o; in the double build
+ * of doubles. */
 void real_gemm(struct ops *o, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
                const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
                int64_t ldc);
 
-/* The same on the calling thread. */
+/* Computes real_gemm()'s product on the calling thread. */
 void real_gemm_here(bool bf16, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
                     const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
                     int64_t ldc);
@@ -142,10 +142,10 @@ static inline real real_limit(bool fused, real x) { return (void)fused, x; }
 static inline real real_sqrt(real x) { return sqrtf(x); }
 static inline real real_log(real x) { return logf(x); }
 SIMD_INLINE real real_mad(bool fused, real a, real b, real c) { return simd_mad(fused, a, b, c); }
-/* exp to 1.5 units in the last place (2 where products round: simd.h) of x, which is taken as -87 or
- * 87 beyond, and NaN of NaN, written so that loops over it become vector code, which those over expf
- * do not. x = n ln 2 + r with |r| <= ln 2 / 2; of e^r = 1 + r + r^2 q(r), q is the polynomial that
- * meets it at Chebyshev's five points: that and its rounded coefficients cost 1e-8. */
+/* exp to 1.5 units in the last place (2 where products round: simd.h) of x, which is taken as -87
+ * or 87 beyond, and NaN of NaN, written so that loops over it become vector code, which those over
+ * expf do not. x = n ln 2 + r with |r| <= ln 2 / 2; of e^r = 1 + r + r^2 q(r), q is the polynomial
+ * that meets it at Chebyshev's five points: that and its rounded coefficients cost 1e-8. */
 SIMD_INLINE real real_exp(bool fused, real x)
 {
     x = x < -87 ? -87 : x;
@@ -189,9 +189,9 @@ void cpu_zero(struct ops *o, struct tensor t);
 #define OP(name, ...) void cpu_##name(struct ops *o, __VA_ARGS__)
 #include "ops/op_list.h"
 
-/* quantize.c: x in an fp8 format: `bits` after the point, smallest normal exponent, greatest number.
- * Adding and taking away 1.5 * 2^23 quanta rounds to whole quanta, to even, and unlike the conversions
- * of dtype.h becomes vector code. NaN stays NaN. */
+/* quantize.c: x in an fp8 format: `bits` after the point, smallest normal exponent, greatest
+ * number. Adding and taking away 1.5 * 2^23 quanta rounds to whole quanta, to even, and unlike the
+ * conversions of dtype.h becomes vector code. NaN stays NaN. */
 static inline float fp8_round(float x, int bits, int min_exponent, float max)
 {
     uint32_t least = (uint32_t)(min_exponent + 127) << 23, e;
@@ -205,7 +205,8 @@ static inline float fp8_round(float x, int bits, int min_exponent, float max)
 }
 static inline float e4m3_round(float x) { return fp8_round(x, 3, -6, 448); }
 static inline float e5m2_round(float x) { return fp8_round(x, 2, -14, 57344); }
-/* Codes as numbers, in that scratch slot; as in e4m3_round one that vanishes is +0, whatever its sign. */
+/* Codes as numbers, in that scratch slot; as in e4m3_round one that vanishes is +0, whatever its
+ * sign. */
 const real *cpu_code_view(struct ops *o, int slot, struct tensor codes);
 /* The greatest of `most` and |x|, NaN if one is. */
 real cpu_amax(const real *x, int64_t n, real most);

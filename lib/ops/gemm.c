@@ -1,9 +1,9 @@
 /* gemm.c - a panel of b is packed, rows of a run past it (gemm_tile.h).
  *
  * The panel (BLOCK_K x 8 to 32 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2. b is
- * not packed where its rows lie so that a panel's do not share cache sets. a is
- * read where it stands if its rows are near each other or b has few columns, else copied so that its
- * rows do not share cache sets.
+ * not packed where its rows lie so that a panel's do not share cache sets. a is read where it
+ * stands if its rows are near each other or b has few columns, else copied so that its rows do not
+ * share cache sets.
  */
 #include "ops/gemm.h"
 

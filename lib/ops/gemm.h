@@ -20,8 +20,9 @@
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
           int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 
-/* The same of operands rounded to bf16, with sums in f32: in AMX tiles where the processor and Linux
- * have them and GPT_SIMD does not limit it, in an order of theirs; else in gemm()'s. */
+/* Computes gemm()'s product of operands rounded to bf16, with sums in f32: in AMX tiles where the
+ * processor and Linux have them and GPT_SIMD does not limit it, in an order of theirs; else in
+ * gemm()'s. */
 void gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 bool gemm_has_amx(void);

@@ -69,7 +69,7 @@ SIMD_INLINE void rows_of_pairs(uint32_t *tile, const float *x, int64_t ld, int64
             out[i * DEPTH + t] = bf16_from_f32(x[i * ld + t]);
 }
 
-/* The same of x (k,cols): pair p of column j at 16 p + j. */
+/* Packs pairs of rows of x (k,cols): pair p of column j at 16 p + j. */
 SIMD_INLINE void pairs_of_rows(uint32_t *tile, const float *x, int64_t ld, int64_t cols, int64_t k)
 {
     int64_t n = least(cols, SIDE);

@@ -22,7 +22,8 @@ typedef float TILE_NAME(vec) __attribute__((vector_size(4 * TILE_LANES), aligned
 enum { TILE_NAME(ROWS) = TILE_ROWS, TILE_NAME(COLS) = TILE_LANES * TILE_VECTORS };
 
 /* rows (a constant where this is expanded) of c = alpha a panel + beta c; a is (rows,k) with lda
- * from row to row, or with ta (k,rows) with lda from k to k. panel is (k, COLS) with ldp from k to k. */
+ * from row to row, or with ta (k,rows) with lda from k to k. panel is (k, COLS) with ldp from k to
+ * k. */
 TILE_TARGET static inline __attribute__((always_inline)) void TILE_NAME(rows)(
     const int rows, const bool ta, int64_t k, const float *a, int64_t lda, const float *panel,
     int64_t ldp, float alpha, float beta, float *c, int64_t ldc)

@@ -7,10 +7,10 @@
  *              K = e^z s (1 - s), kept; row sums of e^z; dx += K w^T
  *     pass 2   dw += (r x)^T K
  *
- * Nothing is exponentiated twice, because a row's sum is but a factor r of its gradient, which rows of
- * dx and x take as well; what targets subtract is subtracted from dx, and from K before pass 2. A
- * gradient that fp8 rounds has to be whole before: then pass 2 makes dl = r K of a chunk, and dx of
- * that. A chunk is kept in one piece. Evaluation needs pass 1 only, and keeps nothing.
+ * Nothing is exponentiated twice, because a row's sum is but a factor r of its gradient, which rows
+ * of dx and x take as well; what targets subtract is subtracted from dx, and from K before pass 2.
+ * A gradient that fp8 rounds has to be whole before: then pass 2 makes dl = r K of a chunk, and dx
+ * of that. A chunk is kept in one piece. Evaluation needs pass 1 only, and keeps nothing.
  */
 #include "ops/cpu.h"
 
@@ -131,8 +131,7 @@ static void round_logits(real *l, int64_t n)
         l[i] = bf16_round((float)l[i]);
 }
 
-/* To bf16; not in the double build, which has no roundings. The branch-free form of bf16_round, for
- * numbers in (0, 1]. */
+/* Rounds s in (0, 1] to bf16, without a branch; not in the double build, which has no roundings. */
 SIMD_INLINE real rounded_sigmoid(real s)
 {
 #ifdef GPT_OPS_DOUBLE
@@ -159,9 +158,9 @@ SIMD_INLINE real softcap_one(const bool fused, real *out, real s, real a, real m
     return e;
 }
 
-/* That of the n <= COLS logits l of a row; adds to *sum. In three loops, because a processor looks
- * ahead over a fixed number of operations: of one long chain that is two or three elements, of short
- * ones enough to keep its units busy. */
+/* Computes the softcap of the n <= COLS logits l of a row; adds to *sum. In three loops, because a
+ * processor looks ahead over a fixed number of operations: of one long chain that is two or three
+ * elements, of short ones enough to keep its units busy. */
 SIMD_VERSIONS(softcap,
               (real *restrict out, const real *restrict l, int64_t n, bool round,
                const struct head_loss *h, real shift, double *sum),
@@ -198,7 +197,7 @@ struct rows {
 /* The kept numbers of the chunk that column v is in. */
 static real *kept_chunk(const struct head *f, int64_t v) { return f->kept + v / COLS * ROWS * LD; }
 
-/* Of the targets among columns first .. first+n-1: z, and w's columns. */
+/* Takes z and w's columns of the targets among columns first .. first+n-1. */
 static void take_targets(const struct rows *r, int64_t first, int64_t n, const real *chunk,
                          const real *w, int64_t ld)
 {
@@ -215,8 +214,8 @@ static void take_targets(const struct rows *r, int64_t first, int64_t n, const r
         }
 }
 
-/* Takes what the mask bars of columns first .. first+n-1 out of the sums: as logits so low that their
- * sigmoid is 0, which gives the least e^(z - shift), and the sums then lose that again. */
+/* Takes what the mask bars of columns first .. first+n-1 out of the sums: as logits so low that
+ * their sigmoid is 0, which gives the least e^(z - shift), and the sums then lose that again. */
 static void bar_classes(const struct rows *r, int64_t first, int64_t n, real *chunk, double *sum)
 {
     const struct head_loss *h = r->f->h;
@@ -327,8 +326,8 @@ static void round_grad(real *dl, int64_t n, real scale)
         dl[i] = e5m2_round(bf16_round((float)dl[i]) / (float)scale);
 }
 
-/* What term k of row i subtracts from dl: seed a/c weight s (1 - s) of its target. A class may be the
- * target of several. */
+/* Returns what term k of row i subtracts from dl: seed a/c weight s (1 - s) of its target. A class
+ * may be the target of several. */
 static real target_grad(const struct rows *r, int64_t i, int k)
 {
     const struct head_loss *h = r->f->h;
@@ -337,7 +336,8 @@ static real target_grad(const struct rows *r, int64_t i, int k)
     return h->seed * h->cap_a / h->cap_c * r->f->mtp[k] * s * (1 - s);
 }
 
-/* Of row i: targets out of what is kept, and r x. A row whose weights are 0 has no gradient. */
+/* Begins the gradient of row i: takes targets out of what is kept, and r x. A row whose weights are
+ * 0 has no gradient. */
 static void begin_row(const struct rows *r, int64_t i)
 {
     const struct head *f = r->f;

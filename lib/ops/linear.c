@@ -1,5 +1,5 @@
-/* linear.c - products with a weight matrix stored (out, in), and with one stored (in, out), also of codes
- * (fp8.md 3). */
+/* linear.c - products with a weight matrix stored (out, in), and with one stored (in, out), also of
+ * codes (fp8.md 3). */
 #include "ops/cpu.h"
 
 /* The residual is in y before the product is added to it. Returns the beta of that sum. */

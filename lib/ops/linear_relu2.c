@@ -1,4 +1,5 @@
-/* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1; in fp8: fp8.md 2).
+/* linear_relu2.c - first product of the MLP and its squared ReLU (record-61.md 2.8, 3.1; in fp8:
+ * fp8.md 2).
  */
 #include "ops/cpu.h"
 

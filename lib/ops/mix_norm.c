@@ -7,9 +7,10 @@ static real coefficient(const struct mix_term *m, int64_t t)
     return m->minus ? -c : m->plus_one ? 1 + c : c;
 }
 
-/* How many channels of out a term has; x's first of them in row t. */
+/* Returns how many channels of out a term has. */
 static int64_t channels(const struct mix_term *m, int64_t width) { return m->n ? m->n : width; }
 
+/* Returns where row t of its x has the first of them. */
 static int64_t place(const struct mix_term *m, int64_t width, int64_t t)
 {
     return t * m->x.cols + (m->x.cols == width ? m->first : 0);

@@ -48,7 +48,7 @@ OP(lanes_mix, const struct tensor out[2], struct tensor y, int normed, int n,
  * dy12 may be none. */
 OP(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], struct tensor dy,
    struct tensor dy12, struct tensor out, int normed, int n, const struct lanes_term *in);
-/* From the gradients g_i (T,D) of n places (at most INJECT_MAX) to those of the m streams that
+/* Computes from the gradients g_i (T,D) of n places (at most INJECT_MAX) those of the m streams that
  * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
 OP(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
 /* Coefficients of each token: out (T,m) f32 = (gelu(pre) w^T + b) / 10, gelu(x) = x Phi(x). pre
@@ -74,14 +74,14 @@ OP(linear_bwd_x, struct tensor dx, struct tensor dy, struct tensor w, const real
 /* g = dy^T x; dw (+)= scale g; dscale += sum g w (when dscale is given). */
 OP(linear_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x, struct tensor w,
    const real *scale, bool add);
-/* The same with w stored (I,O): y = scale x w (+ residual); g = x^T dy, dw (+)= scale g. */
+/* Products with w stored (I,O): y = scale x w (+ residual); g = x^T dy, dw (+)= scale g. */
 OP(linear_t, struct tensor y, struct tensor x, struct tensor w, const real *scale,
    struct tensor residual);
 OP(linear_t_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x,
    struct tensor w, const real *scale, bool add);
 /* post = max(x w^T,0)^2. x (T,D), w (F,D). */
 OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
-/* The same with pre = f x8 w8^T: x8 = e4m3(bf16(x inv)), inv = bf16(448 / ax), ax = max(|x|, 1e-12) over
+/* linear_relu2 with pre = f x8 w8^T: x8 = e4m3(bf16(x inv)), inv = bf16(448 / ax), ax = max(|x|, 1e-12) over
  * all of x, f = (*w8.scale ax) / 448 (fp8.md 2); and post8 (T,F) = e4m3(post / FP8_POST_UNIT), or none.
  * On a GPU without fp8, and in f64: linear_relu2, and post8 is left alone. */
 OP(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, struct tensor w,
@@ -120,8 +120,8 @@ OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
 OP(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
    struct tensor dy12, struct tensor dv, const struct qkv_shape *s, struct tensor y,
    struct tensor gate, struct tensor table, const struct batch *b);
-/* What attention and attention_bwd of these shapes work out from cu and window: once for all layers. A CPU
- * has no plan. */
+/* Plans attention and attention_bwd of these shapes from cu and window, once for all layers. A CPU has
+ * no plan. */
 OP(attention_plan, const struct attn_shape *s, int n);
 /* q, k, v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
  * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
@@ -183,7 +183,7 @@ OP(choose, const struct next_rows *n, struct tensor logits, const struct choice 
 
 /* -- optimizer --------------------------------------------------------------- */
 /* dst (C,R) = src^T (R,C) when mix is NULL, else dst += mix[0] src^T: the product in f32, then one
- * rounding of the sum. Without mix both may be u16 or u8. On a GPU by at most ops.transpose_sms multiprocessors. */
+ * rounding of the sum. Without mix both may be u16 or u8. On a GPU by at most ops.transpose_sms SMs. */
 OP(transpose, struct tensor dst, struct tensor src, const real *mix);
 /* g (R,D), this rank's rows of a table's gradient <- the mean over ranks, where those of others
  * are `rows` (n,D) as m says, and zero where they sent none. Sums in f32 in the order of
@@ -242,11 +242,11 @@ OP(amax_history, real *top, struct tensor history, struct tensor each,
 /* out[0] = the sum of squares of all elements of n tensors (f32, bf16; ADAM_MAX at most); not finite
  * where an element is not. Sums in f64, one rounding. */
 OP(squares, real *out, const struct tensor *t, int n);
-/* What becomes of a step whose gradients' sum of squares is *squares times (optimizers.md 2.5). */
+/* Decides on a step whose gradients' sum of squares is *squares times (optimizers.md 2.5). */
 OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
-/* Of each matrix of w that q copies: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
+/* Copies matrices of w as q says: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
  * turned = their transpose. A NaN makes the scale NaN. */
 OP(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */

@@ -203,8 +203,8 @@ struct fp8_copy {
     struct tensor codes; /* e4m3, of the weight's shape */
     real scale_inv;
     real *amax; /* device: max |w| of what was last written; NaN if one is */
-    /* Of Adam's weight that is its codes alone: device (rows), a scale a row in place of scale_inv, as
-     * struct row_scaled has; else NULL. With it top, as struct row_scaled's, of the updates before; of
+    /* Scales of a weight that is its codes alone: device (rows), one a row in place of scale_inv, as in
+     * struct row_scaled; else NULL. With it top, as struct row_scaled's, of the updates before; of
      * a top of 0 the scale is 1. */
     real *rows;
     const real *top;
@@ -321,15 +321,15 @@ struct ops {
     void (*reserve)(struct ops *o, size_t bytes);
     /* host may be used again at once. */
     void (*upload)(struct ops *o, void *dst, const void *host, size_t bytes);
-    /* As upload, but concurrent with the work queued so far, which must not touch dst: the next
-     * step's batch while this step computes. Work queued later waits for it. */
+    /* Uploads concurrently with the work queued so far, which must not touch dst: the next step's
+     * batch while this step computes. Work queued later waits for it. */
     void (*upload_ahead)(struct ops *o, void *dst, const void *host, size_t bytes);
     void (*download)(struct ops *o, void *host, const void *src, size_t bytes); /* waits */
     /* Queues a copy of bytes (at most FETCH_BYTES) of src to the host; fetched() waits for the
      * oldest such copy and returns it. At most FETCH_MAX may be pending. */
     void (*fetch)(struct ops *o, const void *src, size_t bytes);
     void (*fetched)(struct ops *o, void *host, size_t bytes);
-    /* What is queued from here on goes into branch i: after what the trunk has queued so far, in
+    /* Sends what is queued from here on into branch i: after what the trunk has queued so far, in
      * the branch's own order, and concurrent with other branches and the trunk's later work: what
      * one writes the others must not touch. TRUNK: into the trunk again, which waits for all
      * branches at join(), and not before. For the optimizer's ops; a device without branches runs
@@ -346,7 +346,8 @@ struct ops {
 
 /* The reference: plain C, f32 (f64 in the double build). */
 int ops_cpu_new(struct ops **o) MUST_CHECK;
-/* Its ops work on so many threads (1 at first): results have the same bits with any number. */
+/* Sets the threads that the device's ops work on (1 at first): results have the same bits with any
+ * number. */
 void ops_cpu_threads(struct ops *o, int threads);
 /* A device that only counts: alloc() gives addresses of no memory, ops compute nothing, and
  * allocated() is what a device of so many threads would have taken for the same calls. */

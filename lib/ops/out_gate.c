@@ -30,7 +30,7 @@ static void take_away(real *z, const real *x, const struct along *a, int64_t siz
         z[i] = x[i] - a->part * a->q * a->u[i];
 }
 
-/* From d, the gradient of z, to that of x in d and of v in dv; returns that of alpha. */
+/* Turns d, the gradient of z, into that of x, writes that of v to dv and returns that of alpha. */
 static real take_away_bwd(real *d, real *dv, const real *x, const struct along *a, int64_t size)
 {
     real m = real_dot(d, a->u, size), twice = a->unit ? 2 * a->q * m : 0;

@@ -1,5 +1,5 @@
-/* qkv.c - from a layer's input to what attention reads: projections, QK norm, rotary, key offset, value
- * embedding (record-61.md 2.4 to 2.6, 3.1, 3.3; record-74.md 6 and 7). */
+/* qkv.c - from a layer's input to what attention reads: projections, QK norm, rotary, key offset,
+ * value embedding (record-61.md 2.4 to 2.6, 3.1, 3.3; record-74.md 6 and 7). */
 #include "ops/norm.h"
 #include "ops/qkv.h"
 
@@ -161,9 +161,9 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
 
 /* -- backward ---------------------------------------------------------------------- */
 
-/* dx of raw x from dz of z = R Norm(x), R being the rotation, and from z. With xn = Norm(x) the gradient of x
- * is r (R' dz - xn mean(xn R' dz)); xn R' dz is z dz, and R' R multiplies a turned pair by c^2 + s^2, which
- * is 1 but for the rounding of c and s to bf16. */
+/* dx of raw x from dz of z = R Norm(x), R being the rotation, and from z. With xn = Norm(x) the
+ * gradient of x is r (R' dz - xn mean(xn R' dz)); xn R' dz is z dz, and R' R multiplies a turned
+ * pair by c^2 + s^2, which is 1 but for the rounding of c and s to bf16. */
 static void raw_grad(real *dx, const real *dz, const real *z, real r, const real *rope, int size)
 {
     real mean = real_dot(dz, z, size) / (real)size;
@@ -230,7 +230,7 @@ static void value_grad(const struct layout *l, real *drow, real *dgate, real *du
         drow[i] = g * dv[i];
 }
 
-/* Of the gates' inputs the first are y's, the others (when split) the table row's. */
+/* Returns how many of the gates' inputs are y's; the others (when split) are the table row's. */
 static int inputs_of_y(const struct layout *l)
 {
     return l->split_gate ? GATE_WIDTH / 2 : GATE_WIDTH;

@@ -1,5 +1,5 @@
-/* quantize.c - copies of weights in e4m3: at a fixed scale with the greatest magnitude, or matrices with
- * a scale each (fp8.md 1).
+/* quantize.c - copies of weights in e4m3: at a fixed scale with the greatest magnitude, or matrices
+ * with a scale each (fp8.md 1).
  */
 #include "ops/cpu.h"
 

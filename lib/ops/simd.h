@@ -8,9 +8,9 @@
  *
  * defines scale() with the body that follows, compiled for each set; it calls the version for the
  * processor. The compiler contracts nothing (Makefile, FP), and the body's constant `fused` says
- * whether simd_mad() rounds once. So all sets that have a fused multiply-add give the same bits, and
- * a body without simd_mad() gives them everywhere. The environment variable GPT_SIMD names a smaller
- * set, for tests: none, fma or avx512.
+ * whether simd_mad() rounds once. So all sets that have a fused multiply-add give the same bits,
+ * and a body without simd_mad() gives them everywhere. The environment variable GPT_SIMD names a
+ * smaller set, for tests: none, fma or avx512.
  *
  * Threads: any.
  */

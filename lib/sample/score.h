@@ -36,7 +36,7 @@ struct scorer {
 int scorer_init(struct scorer *s, struct model *m, int tokens) MUST_CHECK;
 void scorer_release(struct scorer *s);
 int score_text(struct scorer *s, const struct prompt *p, struct score *out) MUST_CHECK;
-/* Of data that hold validation alone, or of those of the run, whose training data have the id `run` (""
+/* Scores data that hold validation alone, or the run's, whose training data have the id `run` (""
  * where it is not known): then the files that it validates on. */
 int score_shards(struct scorer *s, const char *data, const char *run, const struct vocab *v,
                  struct score *out) MUST_CHECK;

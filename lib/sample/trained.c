@@ -154,7 +154,7 @@ static void put(struct ops *o, const struct param *p, enum dtype stored, int64_t
 
 enum { PIECE = 1 << 20 }; /* elements */
 
-/* Of a checkpoint: the stored bytes, whole. */
+/* Loads the stored bytes of a checkpoint's parameter, whole. */
 static int load_stored(const struct ckpt *c, const struct param *p, struct ops *o, float *room)
 {
     enum dtype t = p->spec->dtype;
@@ -174,7 +174,7 @@ static int load_stored(const struct ckpt *c, const struct param *p, struct ops *
     return rc;
 }
 
-/* Of a file, put together from its parts; of a checkpoint, what stands for numbers. */
+/* Loads a parameter as numbers: of a file, put together from its parts; of a checkpoint, decoded. */
 static int load_parts(struct trained *t, struct whole *w, const struct param *p, struct ops *o,
                       float *room)
 {

@@ -33,8 +33,8 @@ int trained_open(struct trained *t, const char *path, const char *recipe) MUST_C
 void trained_close(struct trained *t);
 /* Windows and rotation of its step: those with which the run would be validated now. */
 void trained_schedule(const struct trained *t, struct step_schedule *p);
-/* The vocabulary that its tokens are of. name: "gpt2", "byte" or NULL, as the checkpoint says, else as
- * the number of its ids suggests; file: a vocabulary's, or NULL. GPT_INPUT: another one than the
+/* The vocabulary that its tokens are of. name: "gpt2", "byte" or NULL, as the checkpoint says, else
+ * as the number of its ids suggests; file: a vocabulary's, or NULL. GPT_INPUT: another one than the
  * checkpoint names, or with more ids than the model has. */
 int trained_vocab(const struct trained *t, const char *name, const char *file,
                   struct vocab **v) MUST_CHECK;

@@ -1,4 +1,5 @@
-/* batch.h - one rank's micro-batch: tokens, targets, document starts, and who reads which row of a table.
+/* batch.h - one rank's micro-batch: tokens, targets, document starts, and who reads which row of a
+ * table.
  *
  * Arrays lie in the memory of the device that computes; lib/data lays them out, ops read them.
  * Owns nothing; read-only while a step runs.

@@ -66,8 +66,8 @@ float f16_to_f32(uint16_t h);
 uint16_t f16_from_f32(float x);
 float e4m3_to_f32(uint8_t b);
 uint8_t e4m3_from_f32(float x);
-/* Of numbers kept in f16 or e4m3 times a scale: the least power of two, 2^-126 at least, times which
- * the type's largest number reaches most; 1 where most is not finite. */
+/* Returns the scale of numbers kept in f16 or e4m3: the least power of two, 2^-126 at least, times
+ * which the type's largest number reaches most; 1 where most is not finite. */
 float dtype_scale(enum dtype t, float most);
 float e5m2_to_f32(uint8_t b);
 uint8_t e5m2_from_f32(float x);

@@ -42,7 +42,7 @@ static inline struct tensor tensor_rows(struct tensor t, int64_t first, int64_t 
     t.rows = n;
     return t;
 }
-/* The same elements under another shape of equal count. */
+/* Returns the elements of t under another shape of equal count. */
 static inline struct tensor tensor_shape(struct tensor t, int64_t rows, int64_t cols)
 {
     t.rows = rows;

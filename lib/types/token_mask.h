@@ -15,7 +15,7 @@ struct token_mask {
     uint32_t *bits; /* (rows, words); NULL: no mask, every token may follow */
 };
 
-/* That of the token `before`. */
+/* Returns the bits, one a token, of what may follow the token `before`. */
 static inline const uint32_t *token_mask_row(const struct token_mask *m, int32_t before)
 {
     return m->bits + (int64_t)m->row[before] * m->words;

@@ -1,5 +1,5 @@
 /* hopper.cc - instructions of tensor cores and copies: Hopper's (barriers in shared memory, the
- * copy engine, wgmma) and those of every GPU (ldmatrix, mma.sync, cp.async).
+ * TMA, wgmma) and those of every GPU (ldmatrix, mma.sync, cp.async).
  * Source of the layouts: PTX ISA 9.0, tensor maps, swizzling modes, wgmma matrix descriptors.
  */
 #include "emu.h"
@@ -95,7 +95,7 @@ void barrier_wait(uint32_t bar, uint32_t parity)
         wait_for("barrier", bar << 1 | (parity & 1), NULL, 0);
 }
 
-/* -- the copy engine ------------------------------------------------------------------------- */
+/* -- TMA ------------------------------------------------------------------------- */
 
 /* What lies in a CUtensorMap. */
 enum { DIMS = 5 };

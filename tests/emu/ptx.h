@@ -165,7 +165,7 @@ inline void barrier_cluster_arrive_release_aligned__barrier_cluster_wait_acquire
 }
 inline void mov_u32_cluster_ctarank(uint32_t &d) { d = emu::cluster_rank(); }
 
-/* -- the copy engine ------------------------------------------------------------------------- */
+/* -- TMA ------------------------------------------------------------------------- */
 
 inline void cp_async_bulk_tensor_2d_shared_cluster_global_mbarrier_complete_tx_bytes(
     uint32_t to, const CUtensorMap_st *map, int x, int y, uint32_t bar)
