@@ -347,8 +347,8 @@ int opt_parse_verb(const struct command *c, const char *verb, const struct opt *
     return rc;
 }
 
-/* Ends the process without destructors of libraries. OpenBLAS's waits for its threads, and where a limit of
- * address space leaves them no memory they ask for it without end. */
+/* Ends the process without destructors of libraries. OpenBLAS's waits for its threads, and where a
+ * limit of address space leaves them no memory they ask for it without end. */
 static void end_process(int status, void *unused)
 {
     (void)unused;

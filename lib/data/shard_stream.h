@@ -26,7 +26,7 @@ int shard_stream_next(struct shard_stream *t, struct shard **s,
                       const struct shard_want *want) MUST_CHECK;
 /* Returns how many tokens it has given out: sizes of the shards so far. */
 int64_t shard_stream_tokens(const struct shard_stream *t);
-/* XXH3-128 of so many bytes from the first on: which data this is. A stream that has fewer ends there. */
+/* Returns XXH3-128 of the stream's first shard_stream_id_bytes: which data this is. */
 const char *shard_stream_id(const struct shard_stream *t);
 int64_t shard_stream_id_bytes(const struct shard_stream *t);
 bool shard_stream_is_short(const struct shard_stream *t); /* those are fewer than 64 Ki */

@@ -97,11 +97,10 @@ struct optim {
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
     struct step_hyper *hyper; /* device memory */
-    struct optim_gate *gate; /* device memory; NULL: every step is applied as it is, but for */
-    /* Device memory: without a gate a step is skipped whose sum of losses on this rank is not finite, so
-     * that what is not finite before it is still all that is. loss NULL: it is not looked at. */
-    struct step_gate *guard;
-    const real *loss;
+    struct optim_gate *gate; /* device memory; NULL: steps are applied as they are, but for guard */
+    struct step_gate *guard; /* device memory, without a gate: skips a step in which `loss` is not
+                              * finite, so that what was not finite before is all that is */
+    const real *loss; /* device memory: the step's sum of losses on this rank; NULL: no guard */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;
@@ -133,7 +132,7 @@ int64_t optim_stored_bytes(const struct recipe *r, int param, int world);
 struct tensor optim_state(const struct optim_param *q, const char *kind);
 struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
 
-/* The gate that every update reads; NULL: none. */
+/* Returns the gate that every update reads, or NULL. */
 static inline const struct step_gate *optim_gate(const struct optim *z)
 {
     return z->gate ? &z->gate->gate : z->loss ? z->guard : NULL;
@@ -155,8 +154,8 @@ struct optim_tensor {
     bool replicated;
 };
 enum { OPTIM_MAX_TENSORS = MAX_STATES * MAX_PARAMS };
-/* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. Gradients
- * are among them where they wait: after optim_set_aside, or as optim_expects says before states are loaded. */
+/* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors.
+ * Gradients are among them where they wait: after optim_set_aside or optim_expects (step.h). */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */
 static inline const struct span *optim_chunks(struct optim_param *q, const struct comm *c)

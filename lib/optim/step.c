@@ -380,7 +380,7 @@ void optim_expects(struct optim *z, int i, bool waits)
     z->p[i].waits = waits;
 }
 
-/* The part of a rank is in the mean of all; what is whole on every rank is its own mean. */
+/* A rank's part is one of world in the mean; what is whole on every rank is its own mean. */
 double optim_share(const struct optim *z, int i) { return z->p[i].shard ? z->comm->world : 1; }
 
 static void update_and_gather(struct optim *z, const struct step_schedule *at, int i)

@@ -168,8 +168,10 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
  * which must stay. A new key stands here. */
-static const char *const quiet[] = { "model.rope_windows", "data.cut",       "data.piece",
-                                     "data.max_documents", "precision.fuse", "optimizer.grad_norm", NULL };
+static const char *const quiet[] = {
+    "model.rope_windows",  "data.cut", "data.piece", "data.max_documents", "precision.fuse",
+    "optimizer.grad_norm", NULL
+};
 
 /* A number, or a fraction such as 100/448. */
 int recipe_real(const char *text, const char *what, double lo, double hi, double *out)

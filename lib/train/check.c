@@ -37,8 +37,8 @@ int check_ranks(const struct recipe *r, int ranks)
     return rc || r->order.tied_head < 0 ? rc : check_tied(r, r->order.tied_embed, ranks);
 }
 
-/* The first of this rank's weights and states, or of its gradients, that is not finite, as optim_tensors lists
- * them; -1: none. */
+/* Returns the first of this rank's weights and states, or of its gradients, that is not finite, as
+ * optim_tensors lists them; -1: none. */
 static int first_bad(struct rank *k, const struct optim_tensor *t, int n, bool gradients)
 {
     for (int i = 0; i < n; i++) {
@@ -54,7 +54,7 @@ static int first_bad(struct rank *k, const struct optim_tensor *t, int n, bool g
     return -1;
 }
 
-/* The last step, counted from 1, of those up to `step` that moved the parameter; 0: none. */
+/* Returns the last step up to `step`, counted from 1, that moved the parameter, or 0. */
 static int last_move(const struct param_spec *s, int step)
 {
     while (step > 0 && !recipe_moves(s, step - 1))
@@ -62,6 +62,7 @@ static int last_move(const struct param_spec *s, int step)
     return step;
 }
 
+/* Writes what to try where s, NULL: no weight or state, is not finite. */
 static void advise(const struct recipe *r, const struct param_spec *s, char *text, size_t size)
 {
     if (!s && r->optimizer.loss_scale != 1)

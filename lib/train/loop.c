@@ -491,8 +491,9 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
 /* Is a thing that is done every `every` steps due? 0: never. */
 static bool due(int64_t step, int64_t every) { return every && step % every == 0; }
 
-/* The data end the run before step k->step, in which nothing has been queued: code, whose message this
- * rank has, or -code where another has it, or RUN_STOPPED. Saves the state if it is not saved yet. */
+/* Ends the run, whose data fail, before step k->step, in which nothing has been queued. code: this
+ * rank has its message; or -code where another has it, or RUN_STOPPED. Saves the state if it is not
+ * saved yet. */
 static int end_here(struct rank *k, bool pending, int code)
 {
     struct run *run = k->run;

@@ -257,7 +257,7 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
-/* Adam's updates that the last step is not one of. */
+/* Names the parameters whose gradients wait after the last step. */
 static void plan_waiting(const struct recipe *r, struct report *out)
 {
     int total = schedule_total(r);

@@ -132,10 +132,11 @@ int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 /* -- check.c */
 /* GPT_USAGE: this number of ranks cannot run the recipe. */
 int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
-/* Collective. GPT_DEVICE, with the first tensor that is not finite on any rank, the step since which, and
- * what to try. last: the last step that has been applied; own: this rank's loss is not finite. */
+/* Returns GPT_DEVICE, with the first tensor that is not finite on any rank, the step since which,
+ * and what to try. Collective. last: the last step that has been applied; own: this rank's loss is
+ * not finite. */
 int check_origin(struct rank *k, int last, bool own, const char *what) MUST_CHECK;
-/* The same for a loss that is not finite. */
+/* Does the same for a loss that is not finite. */
 int check_loss(struct rank *k, int step, double loss, bool own) MUST_CHECK;
 /* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
@@ -154,7 +155,7 @@ const char *begin_path(const struct run *run);
 
 /* -- save.c */
 /* Collective, between two steps: writes the state before step k->step. Unless required, a failure to
- * write is told and is none. Where a gradient waits to be applied the run ends with this: it is reduced. */
+ * write is told and is none. Where a gradient waits, it is reduced, and no step may follow. */
 int save_checkpoint(struct rank *k, bool required) MUST_CHECK;
 /* True if no gradient waits before step k->step, or the run ends with it. */
 bool save_whole(const struct rank *k);

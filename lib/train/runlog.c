@@ -220,7 +220,7 @@ void runlog_start(struct runlog *l, double total, const struct runlog_start *s)
          total, s->data, s->device, s->memory, s->values, s->first_step);
 }
 
-/* A NaN without its sign, which printf would show. */
+/* Returns x, or a NaN without its sign, which printf would show. */
 static double printed(double x) { return isnan(x) ? NAN : x; }
 
 void runlog_step(struct runlog *l, int done, double loss, double next, double norm, double time_ms,

@@ -110,8 +110,8 @@ static int copy_gradients(struct rank *k, struct optim_tensor *t, int n)
     return 0;
 }
 
-/* This rank's state: *n tensors, which are downloaded as they are written. Collective where the embedding's
- * master follows the head's. */
+/* Lists this rank's state: *n tensors, which are downloaded as they are written. Collective where
+ * the embedding's master follows the head's. */
 static int list_state(struct rank *k, struct ckpt_tensor *out, struct source *from, int *n)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
@@ -140,7 +140,7 @@ static int list_state(struct rank *k, struct ckpt_tensor *out, struct source *fr
     return 0;
 }
 
-/* Bytes of all ranks' state, at most: at the run's end gradients may wait. */
+/* Returns the bytes of all ranks' state, at most: at the run's end gradients may wait. */
 static double state_bytes(const struct rank *k)
 {
     const struct recipe *r = k->run->recipe;
@@ -321,8 +321,8 @@ static void warn_unsaved(struct rank *k)
         run_warn(run, text);
 }
 
-/* Reduces gradients that wait. One that is not finite would be passed over, or end the run that goes on: then
- * none is kept. */
+/* Reduces gradients that wait. Where one is not finite, with which a run could not go on, none is
+ * kept. */
 static int set_aside(struct rank *k)
 {
     double mine, all[MAX_RANKS];
@@ -466,8 +466,8 @@ static int read_position(struct run *run, struct ckpt *c)
     if (id && strcmp(id, loader_id(run->loader)))
         return err_set(GPT_INPUT,
                        "%s: made with data %s, but -d %s is %s: name the shards that the run began "
-                       "with, in the same order; on others its place in the data means nothing, and "
-                       "--init begins a new run with its weights",
+                       "with, in the same order; on others its place in the data means nothing, "
+                       "and --init begins a new run with its weights",
                        run->resume_dir, id, run->opt->data, loader_id(run->loader));
     if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
         (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
@@ -575,8 +575,8 @@ static int load_tensors(struct rank *k, struct ckpt *c)
     return rc;
 }
 
-/* A run may have ended between two updates of a parameter. Its gradient is in the checkpoint, but for those of
- * older versions: then it begins at zero. Where this recipe has an update there, it has no place. */
+/* Makes room for gradients of a run that ended between two updates. Checkpoints of older versions
+ * have none: these begin at zero. Where this recipe has an update there, nothing waits. */
 static void expect_gradients(struct rank *k, const struct ckpt *c)
 {
     char name[96], text[240];
