@@ -13,8 +13,8 @@ setup_file() {
 }
 EVEN=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s optimizer.polar=f32
       -s schedule.extension=0 -s schedule.cooldown=0 -s schedule.momentum_low=0.9 -s schedule.momentum_high=0.9 -s schedule.final_window=3
-      -s data.val_tokens=0 -s data.checkpoint_every=0 -s "stages.0=1344 3 512 1 1,0.5" -s "stages.1=1344 3 512 1 1,0.5"
-      -s "stages.2=1344 3 512 1 1,0.5" -s "stages.3=1344 3 512 - 1,0.5")
+      -s data.val_tokens=0 -s data.checkpoint_every=0 -s "stages.0=672 3 512 1 1,0.5" -s "stages.1=672 3 512 1 1,0.5"
+      -s "stages.2=672 3 512 1 1,0.5" -s "stages.3=672 3 512 - 1,0.5")
 RECIPE=$BATS_FILE_TMPDIR/my.recipe
 even() { "$GPT_BIN/gpt-train" -q -r "$RECIPE" "${EVEN[@]}" -d "$SHARDS" --threads 1 "$@"; }
 ckpt() { "$GPT_BIN/gpt-ckpt" "$@"; }
@@ -28,23 +28,23 @@ follows() { # LOG LOG COUNT
 }
 
 @test "a run that gets more steps agrees with the longer one, on 1 to 3 ranks, tied and untied, with masters, resharded" {
-    for it in "2 1 1 3" "2 3 1 100" "3 1 2 3" "3 2 3 100" "4 2 2 3"; do
+    for it in "2 1 1 3" "2 3 1 100" "3 2 3 3"; do
         read -r every ranks then untie <<< "$it"
         keys=(-s optimizer.adam_every=$every -s schedule.untie=$untie)
         rm -rf short cut
-        even "${keys[@]}" --ranks $ranks -s schedule.steps=16 -o whole > whole.log
-        even "${keys[@]}" --ranks $ranks -s schedule.steps=7 -o short > short.log
+        even "${keys[@]}" --ranks $ranks -s schedule.steps=10 -o whole > whole.log
+        even "${keys[@]}" --ranks $ranks -s schedule.steps=5 -o short > short.log
         ckpt verify --full short
         ckpt reshard -q --ranks $then short -o cut
         ckpt verify --full cut
-        "$GPT_BIN/gpt-train" -q --resume cut -d "$SHARDS" --threads 1 --ranks $then -s schedule.steps=16 -o rest > rest.log
-        follows whole.log rest.log 9
+        "$GPT_BIN/gpt-train" -q --resume cut -d "$SHARDS" --threads 1 --ranks $then -s schedule.steps=10 -o rest > rest.log
+        follows whole.log rest.log 5
         # in the middle, and on one rank: no sum in another order
         if [ "$ranks$then" = 11 ]; then
-            diff -r -x MANIFEST -x recipe.txt whole/step-000016 rest/step-000016
+            diff -r -x MANIFEST -x recipe.txt whole/step-000010 rest/step-000010
         fi
-        # 16 is no multiple of 3
-        [ -z "$(ckpt stat rest/step-000016 | grep '\.gradient')" ] || [ $every = 3 ]
+        # 10 is a multiple of 2
+        [ -z "$(ckpt stat rest/step-000010 | grep '\.gradient')" ] || [ $every != 2 ]
         rm -rf whole rest
     done
 }
@@ -53,25 +53,25 @@ follows() { # LOG LOG COUNT
     keys=(-s schedule.untie=100 -s precision.adam_master=f32)
     RECIPE=$GPT_SHARE/recipes/tiny.recipe
     for ranks in 1 3; do
-        even "${keys[@]}" --ranks $ranks -s schedule.steps=8 -o whole$ranks > whole.log
-        even "${keys[@]}" --ranks $ranks -s schedule.steps=7 -o short$ranks > /dev/null
-        "$GPT_BIN/gpt-train" -q --resume short$ranks -d "$SHARDS" --threads 1 --ranks $ranks -s schedule.steps=8 -o rest$ranks > rest.log
+        even "${keys[@]}" --ranks $ranks -s schedule.steps=4 -o whole$ranks > whole.log
+        even "${keys[@]}" --ranks $ranks -s schedule.steps=3 -o short$ranks > /dev/null
+        "$GPT_BIN/gpt-train" -q --resume short$ranks -d "$SHARDS" --threads 1 --ranks $ranks -s schedule.steps=4 -o rest$ranks > rest.log
         # one step, of the same weights: its loss has the same bits; then nothing but the order of sums
         diff <(losses whole.log | tail -n 1) <(losses rest.log)
         ckpt diff --tolerance 1e-2 whole$ranks rest$ranks
     done
-    diff -r -x MANIFEST -x recipe.txt whole1/step-000008 rest1/step-000008
-    ckpt diff --tolerance 1e-2 short1 short3
+    diff -r -x MANIFEST -x recipe.txt whole1/step-000004 rest1/step-000004
+    ckpt diff --tolerance 2e-2 short1 short3 '*.gradient'
     RECIPE=$BATS_FILE_TMPDIR/r74.recipe
     keys=(-s model.bigram_rows=496 -s model.heads=2 -s model.head_dim=32 -s model.block=32 -s data.cycle=yes -s data.bos=-1
           -s schedule.untie=100)
     for ranks in 1 2; do
-        even "${keys[@]}" --ranks $ranks -s schedule.steps=12 > whole.log
-        even "${keys[@]}" --ranks $ranks -s schedule.steps=5 -o sparse$ranks > /dev/null
-        "$GPT_BIN/gpt-train" -q --resume sparse$ranks -d "$SHARDS" --threads 1 --ranks $((3 - ranks)) -s schedule.steps=12 > rest.log
-        follows whole.log rest.log 7
+        even "${keys[@]}" --ranks $ranks -s schedule.steps=6 > whole.log
+        even "${keys[@]}" --ranks $ranks -s schedule.steps=3 -o sparse$ranks > /dev/null
+        "$GPT_BIN/gpt-train" -q --resume sparse$ranks -d "$SHARDS" --threads 1 --ranks $((3 - ranks)) -s schedule.steps=6 > rest.log
+        follows whole.log rest.log 3
     done
-    ckpt diff --tolerance 1e-4 sparse1 sparse2
+    ckpt diff --tolerance 1e-4 sparse1 sparse2 '*.gradient'
 }
 
 # After one step from the same weights Adam's first moment is 1 - beta1 times the gradient; beta1 is 0.5 of the head, 0.9 of
@@ -102,7 +102,7 @@ follows() { # LOG LOG COUNT
 
 @test "the end of the data between two updates: the last step is kept, and more data go on" {
     make_documents
-    once=(-d "$DOCS" -s data.cut=document -s optimizer.adam_every=4 -s data.bos=256 -s schedule.steps=60)
+    once=(-d "$DOCS" -s data.cut=document -s optimizer.adam_every=4 -s data.bos=256 -s schedule.steps=40)
     run --separate-stderr even "${once[@]}" -s data.cycle=no -o run
     [ "$status" -eq 3 ]
     last=$(sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1)
@@ -112,7 +112,7 @@ follows() { # LOG LOG COUNT
     ckpt verify --full run
     even "${once[@]}" -s data.cycle=yes > whole.log
     "$GPT_BIN/gpt-train" -q --resume run -d "$DOCS" --threads 1 --ranks 2 -s data.cycle=yes > rest.log
-    follows whole.log rest.log $((60 - last))
+    follows whole.log rest.log $((40 - last))
 }
 
 @test "the plan names what waits; a recipe in which nothing waits there says so; without gradients it begins at zero" {
