@@ -98,7 +98,7 @@ static const struct key keys[] = {
     { "optimizer", "clip", K_REAL, F(optimizer.clip), 0, 1e30, "0", NULL },
     { "optimizer", "loss_scale", K_REAL, F(optimizer.loss_scale), 1e-30, 1e30, "1", NULL },
     { "optimizer", "max_skips", K_INT, F(optimizer.max_skips), 0, 1e9, "0", NULL },
-    { "optimizer", "grad_norm", K_TRUTH, F(optimizer.grad_norm), 0, 0, "no", "no|yes" },
+    { "optimizer", "grad_norm", K_BOOL, F(optimizer.grad_norm), 0, 0, "no", NULL },
     { "optimizer", "muon_lr", K_REAL, F(optimizer.muon.lr), 0, 1e3, NULL, NULL },
     { "optimizer", "muon_wd", K_REAL, F(optimizer.muon.wd), 0, 1e3, NULL, NULL },
     { "optimizer", "muon_decay", K_WORD, F(optimizer.muon.decay), 0, 0, "rule",

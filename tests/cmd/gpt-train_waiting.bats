@@ -29,18 +29,18 @@ follows() { # LOG LOG COUNT
 
 @test "a run that gets more steps agrees with the longer one, on 1 to 3 ranks, tied and untied, with masters, resharded" {
     for it in "2 1 1 3" "2 3 1 100" "3 2 3 3"; do
-        read -r every ranks then untie <<< "$it"
-        keys=(-s optimizer.adam_every=$every -s schedule.untie=$untie)
+        read -r every ranks next untie <<< "$it"
+        keys=(-s optimizer.adam_every="$every" -s schedule.untie="$untie")
         rm -rf short cut
         even "${keys[@]}" --ranks $ranks -s schedule.steps=10 -o whole > whole.log
         even "${keys[@]}" --ranks $ranks -s schedule.steps=5 -o short > short.log
         ckpt verify --full short
-        ckpt reshard -q --ranks $then short -o cut
+        ckpt reshard -q --ranks $next short -o cut
         ckpt verify --full cut
-        "$GPT_BIN/gpt-train" -q --resume cut -d "$SHARDS" --threads 1 --ranks $then -s schedule.steps=10 -o rest > rest.log
+        "$GPT_BIN/gpt-train" -q --resume cut -d "$SHARDS" --threads 1 --ranks $next -s schedule.steps=10 -o rest > rest.log
         follows whole.log rest.log 5
         # in the middle, and on one rank: no sum in another order
-        if [ "$ranks$then" = 11 ]; then
+        if [ "$ranks$next" = 11 ]; then
             diff -r -x MANIFEST -x recipe.txt whole/step-000010 rest/step-000010
         fi
         # 10 is a multiple of 2
