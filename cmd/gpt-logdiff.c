@@ -181,9 +181,9 @@ static int choose_criteria(struct criteria *k, const struct gather *g)
                        "--systems-only needs --target: these are no runs of the speed-run");
     *k = (struct criteria){ .target = target,
                             .alpha = o.alpha,
-                            .rule = *rule == 'z'   ? RULE_Z
-                                    : *rule == 'l' ? RULE_LOSS
-                                                   : RULE_T,
+                            .rule = *rule == 'z'   ? JUDGE_Z
+                                    : *rule == 'l' ? JUDGE_LOSS
+                                                   : JUDGE_T,
                             .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,
                             .at_step = (int32_t)o.at_step,
                             .systems_only = o.systems_only,

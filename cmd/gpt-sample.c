@@ -371,8 +371,12 @@ static int sample(int n, char **text)
     int rc = trained_open(&x.trained, o.model, o.recipe);
     if (rc)
         return rc;
-    if (!(rc = trained_vocab(&x.trained, o.tokenizer, o.vocab, &x.vocab)) &&
-        !(rc = read_prompts(&x, n, text)))
+    if (!(rc = trained_vocab(&x.trained, o.tokenizer, o.vocab, &x.vocab)) && o.ignore_end &&
+        !generate_can_ignore_end(x.vocab))
+        rc = err_set(GPT_USAGE,
+                     "--ignore-end: expected a vocabulary whose last id %d ends a text, found %d",
+                     x.vocab->size - 1, x.vocab->bos);
+    if (!rc && !(rc = read_prompts(&x, n, text)))
         rc = o.score ? score(&x) : write_texts(&x);
     if (x.ops)
         x.ops->free(x.ops);

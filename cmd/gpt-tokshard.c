@@ -34,12 +34,11 @@ static struct {
         .format = "auto",
         .field = "text",
         .extensions = "txt,md,jsonl",
-        .invalid = "replace",
         .shuffle = -1 };
 
 static const struct opt table[] = {
     { 0, NULL, NULL, OPT_GROUP, NULL, "Input", 0, 0, NULL },
-    { 0, "format", "FORMAT", OPT_CHOICE, &o.format, "text, jsonl, or by the name (auto)",
+    { 0, "format", "FORMAT", OPT_CHOICE, &o.format, "text, jsonl, or what it looks like (auto)",
       .choices = "auto|text|jsonl" },
     { 0, "field", "NAME", OPT_STR, &o.field, "field of .jsonl that holds the text (text)", 0, 0,
       NULL },
@@ -140,23 +139,27 @@ static int parse_range(const char *text, int64_t n, int64_t *from, int64_t *to)
     return rc ? err_set(GPT_USAGE, "%s", err_message()) : 0;
 }
 
-/* The tokenizer of a shard is that of the MANIFEST beside it, if there is one. */
-static int shard_tokenizer(const char *shard, bool *bytes)
+/* Loads the vocabulary of a shard, that of the MANIFEST beside it where there is one. */
+static int load_vocab_of(struct vocab **v, const char *shard)
 {
     const char *slash = strrchr(shard, '/');
-    struct manifest m;
+    struct manifest m = { 0 };
     char *path;
     int rc = 0;
 
-    *bytes = !strcmp(o.tokenizer, "byte");
     if (!strcmp(shard, "-"))
-        return 0;
+        return load_vocab(v, !strcmp(o.tokenizer, "byte"));
     if (asprintf(&path, "%.*sMANIFEST", slash ? (int)(slash + 1 - shard) : 0, shard) < 0)
         return err_memory();
-    if (!access(path, F_OK) && !(rc = manifest_read(&m, path))) {
-        *bytes |= !strcmp(m.tokenizer, "bytes");
-        manifest_release(&m);
-    }
+    if (!access(path, F_OK))
+        rc = manifest_read(&m, path);
+    if (!rc)
+        rc = load_vocab(v, !strcmp(o.tokenizer, "byte") ||
+                               (m.tokenizer && !strcmp(m.tokenizer, "bytes")));
+    if (!rc && m.tokenizer && strcmp(m.vocabulary, (*v)->sha256))
+        rc = err_set(GPT_INPUT, "%s: made with the vocabulary %s %s, found %s %s (--vocab)", path,
+                     m.tokenizer, m.vocabulary, (*v)->name, (*v)->sha256);
+    manifest_release(&m);
     free(path);
     return rc;
 }
@@ -176,9 +179,10 @@ static int print_tokens(struct shard *s, const struct vocab *v, int64_t from, in
 
             if (id == v->bos)
                 n += (size_t)sprintf(text + n, "<|endoftext|>");
-            else if (id > v->bos)
-                return err_set(GPT_INPUT, "%s: token %lld: expected an id up to %d, found %d",
-                               shard_path(s), (long long)at, v->bos, id);
+            else if (vocab_rank(v, id) == TOKEN_NONE)
+                return err_set(GPT_INPUT,
+                               "%s: token %lld: expected an id up to %d that has a text, found %d",
+                               shard_path(s), (long long)at, v->size - 1, id);
             else
                 n += bpe_decode(v, &id, 1, text + n, sizeof text - n);
         }
@@ -233,12 +237,11 @@ static int decode(int argc, char **argv)
 {
     const char *range = argc > 1 ? argv[1] : ":";
     struct vocab *v = NULL;
-    bool bytes;
     int rc;
 
     if (argc < 1 || argc > 2)
         return err_set(GPT_USAGE, "--decode: expected FILE [FROM:TO], found %d operands", argc);
-    if (!(rc = shard_tokenizer(argv[0], &bytes)) && !(rc = load_vocab(&v, bytes)))
+    if (!(rc = load_vocab_of(&v, argv[0])))
         rc = strcmp(argv[0], "-") ? decode_file(argv[0], range, v) : decode_stream(range, v);
     vocab_free(v);
     return rc;
@@ -265,11 +268,16 @@ static int describe(int argc, char **argv, const char *arguments)
     char *path = argc == 1 ? path_join(argv[0], "MANIFEST") : NULL;
     if (argc != 1)
         return err_set(GPT_USAGE, "--manifest: expected a folder, found %d operands", argc);
+    bool bytes = !strcmp(o.tokenizer, "byte");
+    struct vocab *v = NULL;
     int rc = path ? 0 : err_memory();
     if (!rc && !o.force && !access(path, F_OK))
         rc = err_set(GPT_SYSTEM, "%s: exists; --force replaces it", path);
+    if (!rc && (o.vocab || bytes)) /* GPT-2's need not be here */
+        rc = load_vocab(&v, bytes);
     if (!rc)
-        rc = shard_describe(&m, argv[0], arguments, !strcmp(o.tokenizer, "byte"));
+        rc = shard_describe(&m, argv[0], arguments, v);
+    vocab_free(v);
     if (!rc)
         rc = write_manifest(&m, path);
     if (!rc && !o.quiet)
@@ -454,11 +462,10 @@ static int stats_of_shards(const char *data)
     struct token_stats stats;
     struct vocab *v = NULL;
     char *inside = path_join(data, "MANIFEST");
-    bool bytes;
     int rc = inside ? 0 : err_memory();
 
-    if (rc || (rc = shard_tokenizer(access(inside, F_OK) ? data : inside, &bytes)) ||
-        (rc = load_vocab(&v, bytes)) || (rc = token_stats_init(&stats)))
+    if (rc || (rc = load_vocab_of(&v, access(inside, F_OK) ? data : inside)) ||
+        (rc = token_stats_init(&stats)))
         goto out;
     if (!(rc = token_stats_read(&stats, data, v)))
         rc = print_stats(&stats, v);
@@ -536,12 +543,33 @@ static int check_usage(int inputs, char **input)
     return 0;
 }
 
+/* Prints "a.json.gz and 3 more: TEXT". */
+static void say_note(const struct source_note *n, const char *text)
+{
+    char more[32] = "";
+
+    if (n->n > 1)
+        snprintf(more, sizeof more, " and %d more", n->n - 1);
+    if (n->n)
+        text_line(stderr, "gpt-tokshard: %s%s: %s", n->first, more, text);
+}
+
+static void say_notes(const struct source_notes *n)
+{
+    say_note(&n->jsonl, "taken for JSON lines");
+    say_note(&n->text, "taken for text, which begins with '{'");
+    say_note(&n->twice, "given before; its documents come twice");
+    say_note(&n->left_out, "left out for its name: --ext says which are taken");
+}
+
 /* What the user should know of a job, also of one that failed. */
 static void say_result(const struct tokjob_result *r, bool done)
 {
     if (r->cleared)
         text_line(stderr, "gpt-tokshard: removed '%s/" SHARDS_TMP "', which a killed job had left",
                   o.output);
+    if (done)
+        say_notes(&r->notes);
     if (r->skipped)
         text_line(stderr,
                   "gpt-tokshard: %" PRId64 " line%s without a text passed over, the first: %s",
@@ -549,7 +577,15 @@ static void say_result(const struct tokjob_result *r, bool done)
     if (done && r->invalid)
         text_line(stderr, "gpt-tokshard: %" PRId64 " sequence%s not UTF-8: %s", r->invalid,
                   r->invalid == 1 ? " is" : "s are",
-                  !strcmp(o.invalid, "bytes") ? "kept as bytes" : "replaced by U+FFFD");
+                  o.invalid && !strcmp(o.invalid, "bytes") ? "kept as bytes"
+                                                           : "replaced by U+FFFD");
+    if (done && o.output && r->val_tokens)
+        text_line(stderr,
+                  "gpt-tokshard: for validation %" PRId64 " document%s, %" PRId64
+                  " tokens, %.3g%% of all; for training %" PRId64 " and %" PRId64,
+                  r->val_documents, r->val_documents == 1 ? "" : "s", r->val_tokens,
+                  100 * (double)r->val_tokens / (double)r->tokens, r->documents - r->val_documents,
+                  r->tokens - r->val_tokens);
     if (done && o.output)
         text_line(stderr,
                   "gpt-tokshard: %" PRId64 " document%s, %" PRId64 " token%s in %d shard%s; %.1f "
@@ -573,14 +609,15 @@ static int make_shards(int inputs, char **input, const char *arguments)
                     .extensions = o.extensions,
                     .field = o.field,
                     .skip_bad = o.skip_bad,
+                    .utf8 = !o.invalid,
                     .format = !strcmp(o.format, "text")    ? FORMAT_TEXT
                               : !strcmp(o.format, "jsonl") ? FORMAT_JSONL
                                                            : FORMAT_AUTO },
         .encode = { .field = o.field,
                     .skip_bad = o.skip_bad,
-                    .invalid = !strcmp(o.invalid, "bytes")   ? INVALID_BYTES
-                               : !strcmp(o.invalid, "error") ? INVALID_ERROR
-                                                             : INVALID_REPLACE },
+                    .invalid = !o.invalid || !strcmp(o.invalid, "replace") ? INVALID_REPLACE
+                               : !strcmp(o.invalid, "bytes")               ? INVALID_BYTES
+                                                                           : INVALID_ERROR },
         .out = o.output,
         .prefix = o.prefix,
         .arguments = arguments,

@@ -206,13 +206,13 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
 {
     struct rendezvous_env at;
     struct nccl_group *g = NULL;
-    int n, ranks = (int)o->ranks, rc = rendezvous_environment(&at);
-    if (rc)
+    int n, graphs, ranks = (int)o->ranks, rc = rendezvous_environment(&at);
+    if (rc || (rc = run_graphs(&graphs, r, ranks * at.processes)))
         return rc;
     bool alone = ranks == 1 && at.processes == 1;
     /* With lazy module loading the first launch of a kernel can deadlock against a pending
      * collective. The driver reads this variable at its first call. */
-    if (!alone && !run_captures(r, o->no_graph))
+    if (!alone && (o->no_graph || graphs > MAX_GRAPHS))
         setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     n = ops_cuda_count();
     if (ranks > n && n > 0)
@@ -617,8 +617,11 @@ static int fill_prefixes(const struct vocab *v, const struct recipe *r, struct o
 {
     if (!(p->prefix = malloc((size_t)r->model.vocab * sizeof *p->prefix)))
         return err_memory();
-    for (int i = 0; i < r->model.vocab; i++)
-        p->prefix[i] = i < v->tokens && v->shorter[i] != TOKEN_NONE ? v->shorter[i] : -1;
+    for (int i = 0; i < r->model.vocab; i++) {
+        uint32_t rank = i < v->size ? vocab_rank(v, (uint16_t)i) : TOKEN_NONE;
+        bool some = rank != TOKEN_NONE && v->shorter[rank] != TOKEN_NONE;
+        p->prefix[i] = some ? (int32_t)vocab_id(v, v->shorter[rank]) : -1;
+    }
     return 0;
 }
 

@@ -281,12 +281,6 @@ static bool is_kept(struct row_scaled s, int64_t count)
     return (is_float(s.t) || scaled) && scaled == (s.scale != NULL) && tensor_count(s.t) == count;
 }
 
-static kept kept_of(struct row_scaled s)
-{
-    return kept{ s.t.data, (float *)s.scale, (const float *)s.top,
-                 (uint8_t)(s.t.data ? s.t.dtype : DT_NONE) };
-}
-
 /* Is the beta 0, or not so small that the product with a scale rounds? */
 static bool multiplies(float beta) { return beta == 0 || beta >= 0x1p-20f; }
 

@@ -39,6 +39,12 @@ struct job {
     bool fast; /* any_row and any_flat take it */
 };
 
+static kept kept_of(struct row_scaled s)
+{
+    return kept{ s.t.data, (float *)s.scale, (const float *)s.top,
+                 (uint8_t)(s.t.data ? s.t.dtype : DT_NONE) };
+}
+
 /* A job without master, scales, copy and drawn numbers: 40 of them are few arguments, which a short
  * launch waits for. */
 struct plain_job {

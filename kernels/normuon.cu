@@ -117,10 +117,15 @@ static __global__ void __launch_bounds__(WARPS *COLUMNS)
 }
 
 /* p - shrink - d lr, in the reference's order. */
-__device__ __forceinline__ float moved(float p, float d, float lr, float decay, bool plain)
+__device__ __forceinline__ float moved(float p, float d, float lr, float decay, unsigned how)
 {
-    float shrink = plain || mul(d, p) >= 0 ? mul(mul(p, decay), lr) : 0;
-    return sub(sub(p, shrink), mul(d, lr));
+    float product = mul(d, p);
+    bool shrinks = how & MUON_PLAIN || (how & MUON_STRICT ? product > 0 : product >= 0);
+    if (how & MUON_BEHIND) {
+        p = sub(p, mul(d, lr));
+        return sub(p, shrinks ? mul(mul(p, decay), lr) : 0);
+    }
+    return sub(sub(p, shrinks ? mul(mul(p, decay), lr) : 0), mul(d, lr));
 }
 
 /* WIDTH elements of the weight, as they lie in memory: bf16 and its mantissa, or f32. */
@@ -133,14 +138,14 @@ template <> struct weight<8, true> {
         high = *(const uint4 *)((const uint16_t *)w + at);
         low = *(const uint4 *)(mant + at);
     }
-    __device__ void move(const float (&d)[8], float lr, float decay, bool plain)
+    __device__ void move(const float (&d)[8], float lr, float decay, unsigned how)
     {
         uint32_t h[4] = { high.x, high.y, high.z, high.w }, l[4] = { low.x, low.y, low.z, low.w };
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* halves of elements 2i and 2i + 1 */
             uint32_t even = __byte_perm(l[i], h[i], 0x5410), odd = __byte_perm(l[i], h[i], 0x7632);
-            even = __float_as_uint(moved(__uint_as_float(even), d[2 * i], lr, decay, plain));
-            odd = __float_as_uint(moved(__uint_as_float(odd), d[2 * i + 1], lr, decay, plain));
+            even = __float_as_uint(moved(__uint_as_float(even), d[2 * i], lr, decay, how));
+            odd = __float_as_uint(moved(__uint_as_float(odd), d[2 * i + 1], lr, decay, how));
             h[i] = __byte_perm(even, odd, 0x7632); /* cut, not rounded */
             l[i] = __byte_perm(even, odd, 0x5410);
         }
@@ -160,9 +165,9 @@ template <> struct weight<1, true> {
     {
         bits = (uint32_t)((const uint16_t *)w)[at] << 16 | mant[at];
     }
-    __device__ void move(const float (&d)[1], float lr, float decay, bool plain)
+    __device__ void move(const float (&d)[1], float lr, float decay, unsigned how)
     {
-        bits = __float_as_uint(moved(__uint_as_float(bits), d[0], lr, decay, plain));
+        bits = __float_as_uint(moved(__uint_as_float(bits), d[0], lr, decay, how));
     }
     __device__ void store(void *w, uint16_t *mant, int64_t at)
     {
@@ -177,11 +182,11 @@ template <int WIDTH> struct weight<WIDTH, false> {
     {
         ::load<WIDTH>(p, (const float *)w + at);
     }
-    __device__ void move(const float (&d)[WIDTH], float lr, float decay, bool plain)
+    __device__ void move(const float (&d)[WIDTH], float lr, float decay, unsigned how)
     {
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            p[e] = moved(p[e], d[e], lr, decay, plain);
+            p[e] = moved(p[e], d[e], lr, decay, how);
     }
     __device__ void store(void *w, uint16_t *, int64_t at) { ::store<WIDTH>((float *)w + at, p); }
 };
@@ -207,7 +212,7 @@ __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int n
 template <int WIDTH, bool HALVES, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
     update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
-           const double *sums, int blocks, bool plain, const struct muon_step *m,
+           const double *sums, int blocks, unsigned how, const struct muon_step *m,
            const struct step_gate *gate, const __grid_constant__ struct multipliers mul_of)
 {
     constexpr int AHEAD = WIDTH == 8 ? 3 : 1; /* 768 columns: a row's all */
@@ -250,7 +255,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
                 narrow(&rounded, mul(d[i][e], scale));
                 d[i][e] = widen(rounded);
             }
-            p[i].move(d[i], lr, decay, plain);
+            p[i].move(d[i], lr, decay, how);
             p[i].store(w, mant, at + j);
         }
     }
@@ -327,7 +332,7 @@ void gpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool r
 
 template <int WIDTH, bool HALVES, typename X>
 static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n, int rows,
-                 int cols, const float *lr_mul, const float *blend, bool plain,
+                 int cols, const float *lr_mul, const float *blend, unsigned how,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     dim3 grid(div_up(rows, WARPS), n);
@@ -339,17 +344,17 @@ static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X 
     memcpy(lr.lr, lr_mul, (size_t)n * sizeof *lr_mul);
     if (!q) { /* what is before it wrote x, so it does not start early */
         update<WIDTH, HALVES, X><<<grid, WARPS * 32, 0, c->stream>>>(
-            w, mant, q, x, rows, cols, sums, blocks, plain, m, gate, lr);
+            w, mant, q, x, rows, cols, sums, blocks, how, m, gate, lr);
         CUDA_LAUNCHED(c);
         return;
     }
     launch_stats(c, sums, q, x, n, rows, cols, WIDTH == 8, blend, gate);
     launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums,
-                  blocks, plain, m, gate, lr);
+                  blocks, how, m, gate, lr);
 }
 
 void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, const real *blend, bool plain,
+                 struct tensor x, int n, const float *lr_mul, const real *blend, unsigned how,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -370,12 +375,12 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     float *pq = (float *)q.data;
     with_type(x, [&](auto *px) {
         if (by_8 && halves)
-            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
+            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
         else if (by_8)
-            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
+            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
         else if (halves)
-            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
+            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
         else
-            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, plain, m, gate);
+            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
     });
 }

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/grow.h"
+#include "base/text.h"
 #include "base/zio.h"
 
 /* --- temporaries that a signal must remove --- */
@@ -254,6 +255,30 @@ int file_read(const char *path, size_t max, char **data, size_t *n)
     *data = buf;
     *n = used;
     return GPT_OK;
+}
+
+int file_take_text(const char *path, char *data, size_t *n)
+{
+    if (*n >= 4 && (!memcmp(data, "\xff\xfe", 2) || !memcmp(data, "\xfe\xff", 2) ||
+                    !memcmp(data, "\0\0\xfe\xff", 4)))
+        return err_set(
+            GPT_INPUT,
+            "'%s': expected UTF-8, found UTF-16 or UTF-32: 'iconv -f UTF-16 -t UTF-8' makes "
+            "UTF-8 of it",
+            path);
+    *n = text_plain_lines(data, *n);
+    data[*n] = '\0';
+    return GPT_OK;
+}
+
+int file_read_text(const char *path, size_t max, char **data, size_t *n)
+{
+    int rc = file_read(path, max, data, n);
+    if (!rc && (rc = file_take_text(path, *data, n))) {
+        free(*data);
+        *data = NULL;
+    }
+    return rc;
 }
 
 int file_mkdirs(const char *path)

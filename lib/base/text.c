@@ -11,6 +11,15 @@ bool text_ends(const char *s, const char *end)
     return n >= m && !strcmp(s + n - m, end);
 }
 
+size_t text_plain_lines(char *s, size_t n)
+{
+    size_t to = 0;
+    for (size_t i = n >= 3 && !memcmp(s, "\xef\xbb\xbf", 3) ? 3 : 0; i < n; i++)
+        if (s[i] != '\r' || i + 1 == n || s[i + 1] != '\n')
+            s[to++] = s[i];
+    return to;
+}
+
 size_t text_utf8(const char *s, size_t n)
 {
     uint32_t c;

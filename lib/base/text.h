@@ -17,6 +17,10 @@
 
 bool text_ends(const char *s, const char *end);
 
+/* Takes a byte-order mark and the CR before each LF out of n bytes; returns how many are left. All
+ * that is read by lines is read so (file_read_text); documents are not. */
+size_t text_plain_lines(char *s, size_t n);
+
 /* Decodes the character at s, n >= 1 bytes are there. Returns its length, or 0
  * if the bytes are not UTF-8 (RFC 3629: no overlong forms, no surrogates). */
 static inline int utf8_decode(const unsigned char *s, size_t n, uint32_t *c)
@@ -54,7 +58,8 @@ void text_json(FILE *f, const char *s, size_t n, bool as_is);
 void text_json_part(FILE *f, const char *s, size_t n, bool as_is);
 /* Writes s with '?' in place of control characters and of what is not UTF-8. */
 void text_plain(FILE *f, const char *s, size_t n);
-/* A formatted line, written as text_plain does, with those indented by four that belong to it, and its end. */
+/* A formatted line, written as text_plain does, with those indented by four that belong to it, and
+ * its end. */
 void text_line(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Writes s as text_plain does, as text of an XML element. */
 void text_xml(FILE *f, const char *s);

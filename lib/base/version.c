@@ -1,3 +1,4 @@
+#undef _FORTIFY_SOURCE /* whose inline functions are of one processor: ANY_PROCESSOR below cannot call them */
 #include "base/version.h"
 
 #include <elf.h>

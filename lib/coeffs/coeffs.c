@@ -67,7 +67,7 @@ static int read_table(const char *path, int max, int max_terms, struct coeffs *c
     char *text;
     size_t size;
     const char *shown = strcmp(path, "-") ? path : "standard input";
-    int rc = file_read(path, 1 << 20, &text, &size);
+    int rc = file_read_text(path, 1 << 20, &text, &size);
     if (rc)
         return rc;
     if (memchr(text, 0, size))

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "base/grow.h"
 #include "base/num.h"
-#include "base/zio.h"
 
 enum { TEXT_MAX = 1 << 30 };
 
@@ -23,34 +23,6 @@ bool shape_parse(const char *text, int *rows, int *cols)
     *rows = (int)v[0];
     *cols = (int)v[1];
     return true;
-}
-
-/* The whole file, decompressed, with a NUL behind it. */
-static int read_text(const char *path, char **text)
-{
-    struct zreader *z;
-    size_t n = 0, room = 0, got = 1;
-    char *s = NULL;
-    int rc = zreader_open(&z, path);
-    if (rc)
-        return rc;
-    for (; !rc && got; n += got) {
-        got = 0;
-        if (n > TEXT_MAX)
-            rc = err_set(GPT_INPUT, "%s: expected at most %d bytes of text", path, TEXT_MAX);
-        else if (!(rc = grow_to(&s, &room, n + (1 << 16), 1)))
-            rc = zreader_read(z, s + n, room - 1 - n, &got);
-    }
-    zreader_close(z);
-    if (!rc && memchr(s, 0, n))
-        rc = err_set(GPT_INPUT, "%s: expected text, found a zero byte", path);
-    if (rc) {
-        free(s);
-        return rc;
-    }
-    s[n] = 0;
-    *text = s;
-    return 0;
 }
 
 /* Adds a matrix, with the name and shape that its comment gives. */
@@ -136,12 +108,14 @@ static int parse(struct svals_list *l, const char *path, char *text)
 int svals_read(struct svals_list *l, const char *path)
 {
     char *text = NULL;
+    size_t n;
     const char *shown = strcmp(path, "-") ? path : "standard input";
     memset(l, 0, sizeof *l);
-    int rc = read_text(path, &text);
+    int rc = file_read_text(path, TEXT_MAX, &text, &n);
     if (rc)
         return rc;
-    rc = parse(l, shown, text);
+    rc = memchr(text, 0, n) ? err_set(GPT_INPUT, "%s: expected text, found a zero byte", shown)
+                            : parse(l, shown, text);
     free(text);
     if (rc) {
         svals_release(l);

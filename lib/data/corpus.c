@@ -163,6 +163,15 @@ static void take_tokenizer(struct corpus *c, const struct manifest *m)
     snprintf(c->tokenizer, sizeof c->tokenizer, "%s %s", m->tokenizer, m->vocabulary);
 }
 
+/* True if a MANIFEST's tokens are those of c, as far as is known. */
+static bool is_tokenizer(const struct corpus *c, const struct manifest *m)
+{
+    struct corpus other = { 0 };
+
+    take_tokenizer(&other, m);
+    return other.bos == c->bos && (!*c->tokenizer || !strcmp(other.tokenizer, c->tokenizer));
+}
+
 /* --- which files train and which validate --- */
 
 enum role { ROLE_UNMARKED, ROLE_TRAIN, ROLE_VAL, ROLE_TEST };
@@ -398,42 +407,70 @@ static int open_folder(struct corpus *c, const char *dir, enum split split,
     return rc;
 }
 
-/* The shard of c that a line of the MANIFEST in the folder of its first shard means, or NULL. */
-static struct corpus_shard *named_in(struct corpus *c, const struct manifest_shard *s)
+static bool same_folder(const struct corpus_shard *a, const struct corpus_shard *b)
 {
-    size_t folder = (size_t)(c->shard[0].name - c->shard[0].path);
+    size_t n = (size_t)(a->name - a->path);
 
+    return (size_t)(b->name - b->path) == n && !memcmp(a->path, b->path, n);
+}
+
+/* Returns the shard of c in the folder of `first` that a line of the MANIFEST there means, or NULL. */
+static struct corpus_shard *named_in(struct corpus *c, const struct corpus_shard *first,
+                                     const struct manifest_shard *s)
+{
     for (int i = 0; i < c->n; i++)
-        if ((size_t)(c->shard[i].name - c->shard[i].path) == folder &&
-            !memcmp(c->shard[i].path, c->shard[0].path, folder) &&
-            !strcmp(c->shard[i].name, s->name))
+        if (same_folder(&c->shard[i], first) && !strcmp(c->shard[i].name, s->name))
             return &c->shard[i];
     return NULL;
+}
+
+/* Takes from the MANIFEST at path, in the folder of `first`, what it says of the shards that it names. */
+static int take_beside(struct corpus *c, const struct corpus_shard *first, const char *path)
+{
+    struct manifest m;
+    bool named = false;
+    int rc = manifest_read(&m, path);
+
+    if (rc)
+        return rc;
+    for (int i = 0; i < m.n && !rc; i++) {
+        struct corpus_shard *p = named_in(c, first, &m.shard[i]);
+
+        named |= p != NULL;
+        if (p && p->tokens == m.shard[i].tokens && !p->frames)
+            rc = take_facts(p, &m.shard[i]);
+    }
+    if (named && !rc && first == c->shard)
+        take_tokenizer(c, &m);
+    else if (named && !rc && !is_tokenizer(c, &m))
+        rc = err_set(
+            GPT_INPUT,
+            "%s: expected shards of one tokenizer, '%s', whose documents start with %d, found "
+            "'%s %s' and %lld",
+            path, *c->tokenizer ? c->tokenizer : "not known", c->bos, m.tokenizer, m.vocabulary,
+            (long long)m.bos);
+    manifest_release(&m);
+    return rc;
 }
 
 /* Files that are named may still stand beside the MANIFEST that names them too:
  * then it says which tokens they hold, and their hashes. */
 static int look_beside(struct corpus *c)
 {
-    const struct corpus_shard *first = &c->shard[0];
-    struct manifest m;
-    char *path;
     int rc = 0;
 
-    if (asprintf(&path, "%.*sMANIFEST", (int)(first->name - first->path), first->path) < 0)
-        return err_memory();
-    if (!access(path, R_OK) && !(rc = manifest_read(&m, path))) {
-        for (int i = 0; i < m.n && !rc; i++) {
-            struct corpus_shard *p = named_in(c, &m.shard[i]);
+    for (int i = 0; i < c->n && !rc; i++) {
+        const struct corpus_shard *s = &c->shard[i];
+        char *path;
 
-            if (p == first)
-                take_tokenizer(c, &m);
-            if (p && p->tokens == m.shard[i].tokens && !p->frames)
-                rc = take_facts(p, &m.shard[i]);
-        }
-        manifest_release(&m);
+        if (i && same_folder(s, s - 1)) /* they are sorted by their paths */
+            continue;
+        if (asprintf(&path, "%.*sMANIFEST", (int)(s->name - s->path), s->path) < 0)
+            return err_memory();
+        if (!access(path, R_OK))
+            rc = take_beside(c, s, path);
+        free(path);
     }
-    free(path);
     return rc;
 }
 

@@ -65,9 +65,9 @@ struct corpus_choice {
     bool old;
 };
 
-/* GPT_INPUT: no MANIFEST, no shard of this split, files of which it is not known whether they
- * train, a bad header, a file shorter than its header says or of another size than the MANIFEST
- * says. choice NULL: validation is not wanted. */
+/* GPT_INPUT: no MANIFEST, MANIFESTs of different tokenizers beside the files, no shard of this
+ * split, files of which it is not known whether they train, a bad header, a file shorter than its
+ * header says or of another size than the MANIFEST says. choice NULL: validation is not wanted. */
 int corpus_open(struct corpus *c, const char *data, enum split split,
                 const struct corpus_choice *choice) MUST_CHECK;
 /* True if the training files of a run, whose id that is, were chosen of data by the old rule. */

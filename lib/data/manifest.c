@@ -212,7 +212,7 @@ static int parse_text(struct manifest *m, char *text, const char *path)
 
 static int read_text(const char *path, char **text, size_t *n)
 {
-    int rc = file_read(path, 256u << 20, text, n);
+    int rc = file_read_text(path, 256u << 20, text, n);
 
     if (rc || !strncmp(*text, "format: " FORMAT "\n", strlen("format: " FORMAT "\n")))
         return rc;

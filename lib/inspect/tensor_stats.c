@@ -114,7 +114,7 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
         return u;
     }
     const struct chain *chain = &s->rule.chain[0];
-    u.known = u.orthogonal = s->rule.join == RULE_SINGLE && chain_stage(chain, STAGE_polar);
+    u.known = u.orthogonal = rule_chains(&s->rule) == 1 && chain_stage(chain, STAGE_polar);
     u.rate = schedule_number(r, s, &chain->lr, &at) * at.lr *
              recipe_shape_factor(s, chain, (int64_t)v->unit) *
              s->lr_mul[v->unit % (uint64_t)s->n_lr];

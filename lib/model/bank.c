@@ -71,7 +71,7 @@ int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
         p->g = allocated(o, s, recipe_gradient(r, s));
         shard(b, i);
     }
-    banks_clear(b, -1);
+    banks_clear(b, UINT32_MAX);
     return o->status(o);
 }
 
@@ -126,11 +126,11 @@ void banks_quantize(struct banks *b)
     }
 }
 
-void banks_clear(struct banks *b, int step)
+void banks_clear(struct banks *b, uint32_t set)
 {
     for (int i = 0; i < b->n; i++) {
         struct param *p = &b->p[i];
-        if (!recipe_moves(p->spec, step))
+        if (!(set >> i & 1))
             continue;
         if (p->spec->comms == COMMS_REPLICATED)
             b->ops->zero(b->ops, p->g);
@@ -138,10 +138,10 @@ void banks_clear(struct banks *b, int step)
     }
 }
 
-void banks_begin(struct banks *b, int step)
+void banks_begin(struct banks *b, uint32_t fresh)
 {
     for (int i = 0; i < b->n; i++)
-        b->p[i].fresh = recipe_moves(b->p[i].spec, step - 1);
+        b->p[i].fresh = fresh >> i & 1;
 }
 
 static int fill_param(struct banks *b, int index, struct initial *v)

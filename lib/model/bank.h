@@ -54,11 +54,11 @@ void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv);
 void banks_keep_fp8_each(struct banks *b, struct param *p, int k, int64_t rows, int64_t stride,
                          bool turned);
 void banks_quantize(struct banks *b);
-/* Clears the gradients that `step` has applied; -1: all. Small (replicated) ones are zeroed, large
- * ones marked fresh. */
-void banks_clear(struct banks *b, int step);
-/* At the start of a step: recomputes the `fresh` flags, so that capture and eager execution agree. */
-void banks_begin(struct banks *b, int step);
+/* Forgets the gradients of a set of parameters (a bit each). Small (replicated) ones are zeroed, of large
+ * ones the next backward writes them (`fresh`). */
+void banks_clear(struct banks *b, uint32_t set);
+/* At the start of a step: sets the `fresh` flags, so that capture and eager execution agree. */
+void banks_begin(struct banks *b, uint32_t fresh);
 /* Rows of a unit. */
 static inline int64_t param_unit_rows(const struct param *p) { return p->w.rows / p->units; }
 /* This rank's shard of the fp8 copy. */

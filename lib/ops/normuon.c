@@ -61,26 +61,35 @@ static void column_scales(real *scale, struct tensor q, struct tensor x, real *r
     keep_norm(scale, &n, x.cols, x.rows);
 }
 
+/* The new value of p, one rounding an operation. */
+static inline real moved(real p, real d, real lr, real decay, unsigned how)
+{
+    bool shrinks = how & MUON_PLAIN || (how & MUON_STRICT ? d * p > 0 : d * p >= 0);
+    if (how & MUON_BEHIND) {
+        p = p - d * lr;
+        return p - (shrinks ? p * decay * lr : 0);
+    }
+    return p - (shrinks ? p * decay * lr : 0) - d * lr;
+}
+
 /* w is the high and mant the low half of an f32; cut, not rounded. */
-static void update_halves(uint16_t *restrict w, uint16_t *restrict mant, const real *restrict u,
-                          int64_t n, float lr, float decay, bool plain)
+static inline void update_halves(uint16_t *restrict w, uint16_t *restrict mant,
+                                 const real *restrict u, int64_t n, real lr, real decay,
+                                 unsigned how)
 {
     for (int64_t i = 0; i < n; i++) {
-        float p = f32_from_bits((uint32_t)w[i] << 16 | mant[i]), d = (float)u[i];
-        float shrink = plain || d * p >= 0 ? p * decay * lr : 0;
-        uint32_t bits = f32_bits(p - shrink - d * lr);
+        real p = f32_from_bits((uint32_t)w[i] << 16 | mant[i]);
+        uint32_t bits = f32_bits((float)moved(p, u[i], lr, decay, how));
         w[i] = (uint16_t)(bits >> 16);
         mant[i] = (uint16_t)bits;
     }
 }
 
-static void update_whole(real *restrict w, const real *restrict u, int64_t n, real lr, real decay,
-                         bool plain)
+static inline void update_whole(real *restrict w, const real *restrict u, int64_t n, real lr,
+                                real decay, unsigned how)
 {
-    for (int64_t i = 0; i < n; i++) {
-        real shrink = plain || u[i] * w[i] >= 0 ? w[i] * decay * lr : 0;
-        w[i] = w[i] - shrink - u[i] * lr;
-    }
+    for (int64_t i = 0; i < n; i++)
+        w[i] = moved(w[i], u[i], lr, decay, how);
 }
 
 struct job {
@@ -88,7 +97,8 @@ struct job {
     int64_t rows; /* of a matrix */
     const float *lr_mul;
     real blend, lr, decay;
-    bool plain; /* variance alone: round */
+    unsigned how;
+    bool round; /* variance alone */
     real *row, *scale; /* (cols), (rows or cols) of each thread */
 };
 
@@ -112,6 +122,22 @@ static void scaled_row(real *row, struct tensor x, int64_t r, const real *scale,
         row[c] = bf16_round((float)row[c]);
 }
 
+/* The loops of the built-in rules know their flags when they are compiled. */
+static void update_row(const struct job *j, int64_t at, const real *u, int64_t n, real lr)
+{
+    uint16_t *half = (uint16_t *)j->w.data + at, *mant = (uint16_t *)j->mant.data + at;
+    real *w = (real *)j->w.data + at;
+
+    if (j->w.dtype == DT_BF16)
+        switch (j->how) {
+        case 0: update_halves(half, mant, u, n, lr, j->decay, 0); break;
+        case MUON_PLAIN: update_halves(half, mant, u, n, lr, j->decay, MUON_PLAIN); break;
+        default: update_halves(half, mant, u, n, lr, j->decay, j->how);
+        }
+    else
+        update_whole(w, u, n, lr, j->decay, j->how);
+}
+
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 {
     const struct job *j = arg;
@@ -130,11 +156,7 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
             scaled_row(row, x, r, scale, wide, x.dtype == DT_BF16);
         else
             real_read(row, x, r * cols, cols);
-        if (j->w.dtype == DT_BF16)
-            update_halves((uint16_t *)j->w.data + at, (uint16_t *)j->mant.data + at, row, cols,
-                          (float)lr, (float)j->decay, j->plain);
-        else
-            update_whole((real *)j->w.data + at, row, cols, lr, j->decay, j->plain);
+        update_row(j, at, row, cols, lr);
     }
 }
 
@@ -149,7 +171,7 @@ static void scale_matrix(void *arg, int64_t i, int64_t n, int thread)
     (void)n;
     variance_of(j, i, x, row, scale);
     for (int64_t r = 0; r < rows; r++) {
-        scaled_row(row, x, r, scale, wide, j->plain);
+        scaled_row(row, x, r, scale, wide, j->round);
         real_write(x, r * cols, row, cols, false);
     }
 }
@@ -161,7 +183,7 @@ void cpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool r
     struct job job = { .q = q,
                        .x = x,
                        .rows = rows,
-                       .plain = round,
+                       .round = round,
                        .row = cpu_scratch(o, 0, cpu_threads(o) * cols),
                        .scale = cpu_scratch(o, 1, cpu_threads(o) * (rows < cols ? cols : rows)) };
 
@@ -174,24 +196,19 @@ void cpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool r
 }
 
 void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, const real *blend, bool plain,
+                 struct tensor x, int n, const float *lr_mul, const real *blend, unsigned how,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     int64_t rows = x.rows / n, cols = x.cols;
-    struct job job = {
-        w,
-        mant,
-        q,
-        x,
-        rows,
-        lr_mul,
-        0,
-        0,
-        0,
-        plain,
-        cpu_scratch(o, 0, cpu_threads(o) * cols),
-        cpu_scratch(o, 1, cpu_threads(o) * (rows < cols ? cols : rows)),
-    };
+    struct job job = { .w = w,
+                       .mant = mant,
+                       .q = q,
+                       .x = x,
+                       .rows = rows,
+                       .lr_mul = lr_mul,
+                       .how = how,
+                       .row = cpu_scratch(o, 0, cpu_threads(o) * cols),
+                       .scale = cpu_scratch(o, 1, cpu_threads(o) * (rows < cols ? cols : rows)) };
 
     assert(rows * n == x.rows && tensor_count(w) == tensor_count(x));
     assert(!q.data || tensor_count(q) == (rows < cols ? n * cols : x.rows));

@@ -223,15 +223,18 @@ OP(variance, struct tensor x, struct tensor q, int n, bool round, const real *bl
  * which holds POLAR_GRAM_SCALE A, and Q once more to bf16 before Q x (orthogonalisation.md 2, 3). */
 OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned how);
 /* The update from x (n R,C): variance q f32 with blend (1 - beta2, device), one a row (n R,1) or, where
- * R < C, one a column (n,C), norm-preserving; decay, cautious or plain; master = w bits : mantissa bits
- * (optimizers.md 4.3, 4.4). lr of matrix i is m->lr * lr_mul[i] (host array of n). w bf16 with mant u16,
- * or w f32 with no mant. q none: x as it is. plain: the decay has no mask. */
+ * R < C, one a column (n,C), norm-preserving; decay, cautious unless how (MUON_ flags) says otherwise;
+ * master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is m->lr * lr_mul[i] (host
+ * array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it is. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
-   const float *lr_mul, const real *blend, bool plain, const struct muon_step *m,
+   const float *lr_mul, const real *blend, unsigned how, const struct muon_step *m,
    const struct step_gate *gate);
 /* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);
+/* The weight of p in all its forms from x, f32 of its shape: w, master, copy and compute as adam stores its
+ * new value, scales of rows chosen anew; the rest of p but its gate is not read. x may be the master. */
+OP(store, const struct adam_param *p, struct tensor x);
 /* Of those that have a place for them: the largest |m| and |v| that adam would compute, before they are
  * rounded; NaN where one is, 0 of an empty one. A skipped step leaves the places as they are. */
 OP(adam_largest, const struct adam_param *p, int n);

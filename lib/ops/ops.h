@@ -294,6 +294,9 @@ struct step_gate {
     int32_t late; /* the step before was skipped, which the host may not know yet */
     real norm; /* of all gradients, unscaled */
 };
+/* How normuon's decay goes: of all elements; where update times weight is > 0, not >= 0; of the weight that
+ * the update has moved. */
+enum { MUON_PLAIN = 1, MUON_STRICT = 2, MUON_BEHIND = 4 };
 /* decay = the rate of the decay by that of the matrix, without multipliers. */
 struct muon_step {
     real lr, decay;

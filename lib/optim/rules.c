@@ -38,7 +38,12 @@ struct compiled {
 static struct ops *ops_of(const struct call *c) { return c->z->ops; }
 static struct param *param_of(const struct call *c) { return &c->z->banks->p[c->i]; }
 static struct compiled *rule_of(const struct call *c) { return c->z->p[c->i].rule; }
-static int matrices_of(const struct call *c) { return (int)param_of(c)->own_count; }
+/* A table's rows are one matrix. */
+static int64_t own_matrices(const struct param *p)
+{
+    return p->spec->matrices > 1 ? p->own_count : p->own_count > 0;
+}
+static int matrices_of(const struct call *c) { return (int)own_matrices(param_of(c)); }
 static const struct chain_hyper *hyper_of(const struct call *c)
 {
     return &c->z->hyper->chain[c->i][c->chain];
@@ -115,19 +120,33 @@ static void run_scale(const struct call *c)
 
 static void run_sign(const struct call *c) { ops_of(c)->sign(ops_of(c), rule_of(c)->x); }
 
-static bool is_plain(const struct chain *c)
+/* How the write decays the weight: MUON_ flags. */
+static unsigned decay_of(const struct chain *c)
 {
     const struct stage_use *u = chain_stage(c, STAGE_decay);
-    return !u || !stage_has(u, "cautious");
+    unsigned how = !u                         ? MUON_PLAIN
+                   : stage_has(u, "strict")   ? MUON_STRICT
+                   : stage_has(u, "cautious") ? 0
+                                              : MUON_PLAIN;
+    return u && u > &c->use[c->write] ? how | MUON_BEHIND : how;
 }
 
-/* second: of a variance that is part of the write; or none. */
+/* Moves the exact value, and makes of it the weight where that is stored otherwise. second: of a variance
+ * that is part of the write; or none. */
 static void write_weight(const struct call *c, struct tensor second, const real *blend)
 {
-    struct param *p = param_of(c);
-    ops_of(c)->normuon(ops_of(c), p->w_own, c->z->p[c->i].mantissa, second, rule_of(c)->x,
-                       matrices_of(c), rule_of(c)->lr_mul[c->chain], blend, is_plain(c->c),
-                       &hyper_of(c)->write, gate_of(c));
+    const struct optim_param *q = &c->z->p[c->i];
+    struct fp8_copy copy;
+    struct adam_param weight = optim_weight(c->z, c->i, &copy);
+    struct tensor exact = q->master.t.data ? q->master.t : weight.w;
+
+    ops_of(c)->normuon(ops_of(c), exact, q->mantissa, second, rule_of(c)->x, matrices_of(c),
+                       rule_of(c)->lr_mul[c->chain], blend, decay_of(c->c), &hyper_of(c)->write,
+                       gate_of(c));
+    if (q->master.t.data)
+        ops_of(c)->store(ops_of(c), &weight, exact);
+    else if (weight.copy)
+        ops_of(c)->quantize(ops_of(c), &copy, weight.w);
 }
 
 /* The write does it. */
@@ -181,8 +200,13 @@ static const struct fused fused[] = {
       4,
       is_record_write,
       run_variance_write },
+    { { STAGE_variance, STAGE_shape, STAGE_step, STAGE_decay },
+      4,
+      is_record_write,
+      run_variance_write },
     { { STAGE_variance, STAGE_shape, STAGE_step }, 3, is_record_write, run_variance_write },
     { { STAGE_variance, STAGE_decay, STAGE_step }, 3, is_record_write, run_variance_write },
+    { { STAGE_variance, STAGE_step, STAGE_decay }, 3, is_record_write, run_variance_write },
     { { STAGE_momentum, STAGE_polar }, 2, is_record_polar, run_momentum_polar },
 };
 
@@ -211,7 +235,7 @@ static int chain_compile(const struct chain *c, bool fuse, struct launch *out)
     return n;
 }
 
-/* True if no stage between polar's products and the write needs X in f32. */
+/* True if X is polar's result from the first launch on, and none behind it needs it in f32. */
 static bool stays_narrow(const struct chain *c, bool fuse)
 {
     struct launch l[MAX_USES];
@@ -219,7 +243,7 @@ static bool stays_narrow(const struct chain *c, bool fuse)
     for (int k = 0; k < n; k++) {
         enum stage_id id = c->use[l[k].first].id;
         bool rates = id == STAGE_shape && stage_has(&c->use[l[k].first], "lr");
-        if (l[k].n == 1 && id != STAGE_decay && id != STAGE_step && !rates)
+        if (l[k].n == 1 && (k == 0 || (id != STAGE_decay && id != STAGE_step && !rates)))
             return false;
     }
     return true;
@@ -247,26 +271,20 @@ static int factors(struct compiled *x, const struct param *p, int chain)
     const struct chain *c = &p->spec->rule.chain[chain];
     const struct stage_use *shape = chain_stage(c, STAGE_shape);
     bool of_rate = shape && stage_has(shape, "lr");
-    size_t bytes = (size_t)p->own_count * sizeof(float) + 1;
+    int64_t n = own_matrices(p), first = p->spec->matrices > 1 ? p->own_first : 0;
+    size_t bytes = (size_t)n * sizeof(float) + 1;
 
     x->lr_mul[chain] = malloc(bytes);
     x->shape[chain] = malloc(bytes);
     if (!x->lr_mul[chain] || !x->shape[chain])
         return err_memory();
-    for (int64_t m = 0; m < p->own_count; m++) {
-        double f = recipe_shape_factor(p->spec, c, p->own_first + m);
+    for (int64_t m = 0; m < n; m++) {
+        double f = recipe_shape_factor(p->spec, c, first + m);
         x->shape[chain][m] = (float)f;
         x->lr_mul[chain][m] =
-            (float)((of_rate ? f : 1) * p->spec->lr_mul[(p->own_first + m) % p->spec->n_lr]);
+            (float)((of_rate ? f : 1) * p->spec->lr_mul[(first + m) % p->spec->n_lr]);
     }
     return 0;
-}
-
-static struct tensor take(struct optim *z, struct tensor like, enum dtype t, const char *what)
-{
-    like.dtype = t;
-    like.data = z->ops->alloc(z->ops, tensor_bytes(like), what);
-    return like;
 }
 
 int rules_init(struct optim *z, int i)
@@ -292,9 +310,10 @@ int rules_init(struct optim *z, int i)
     }
     if (rc)
         return rc;
-    x->x = take(z, p->w_own, narrow ? type : DT_F32, "update");
+    int64_t rows = p->w_own.rows, cols = p->w_own.cols;
+    x->x = optim_take(z, narrow ? type : DT_F32, rows, cols, "update");
     if (!narrow && polar && type != DT_F32)
-        x->narrow = take(z, p->w_own, type, "update to orthogonalise");
+        x->narrow = optim_take(z, type, rows, cols, "update to orthogonalise");
     return 0;
 }
 
@@ -310,33 +329,37 @@ void rules_release(struct optim_param *q)
 
 /* -- a step ------------------------------------------------------------------------------------ */
 
-/* True if chain c of the rule runs in this step. */
-static bool runs(const struct optim *z, int i, int c, const struct step_schedule *at)
+void rules_hyper(const struct recipe *r, int i, int chain, const struct step_schedule *at,
+                 struct chain_hyper *h)
 {
-    const struct rule *rule = &z->recipe->params[i].rule;
-    enum change now = schedule_change(z->recipe, rule, at->step);
-    if (rule->join != RULE_THEN)
-        return true;
-    return c ? now > CHANGE_BEFORE : now < CHANGE_DONE;
+    const struct param_spec *s = &r->params[i];
+    const struct chain *c = &s->rule.chain[chain];
+    const struct stage_use *decay = chain_stage(c, STAGE_decay);
+    double lr = schedule_number(r, s, &c->lr, at) * at->lr, second = schedule_second_part(r, s, at);
+
+    for (int k = 0; k < c->n; k++) {
+        double v = schedule_number(r, s, &c->use[k].number[0], at);
+        bool mean = stage_rows[c->use[k].id].what & STAGE_MEAN;
+        h->number[k] = (real)(mean ? 1 - v : v);
+        if (c->use[k].id == STAGE_momentum && r->optimizer.muon.blend_f32)
+            h->number[k] = 1 - (float)v;
+    }
+    h->write.lr = (real)lr;
+    if (decay)
+        h->write.decay = (real)((stage_has(decay, "lr2") ? lr : 1) *
+                                schedule_number(r, s, &decay->number[0], at) * s->wd_mul);
+    if (rule_chains(&s->rule) > 1)
+        h->write.lr *= (real)(chain ? second : 1 - second);
 }
 
-bool rules_adam_runs(const struct optim *z, int i, const struct step_schedule *at)
-{
-    const struct rule *rule = &z->recipe->params[i].rule;
-    for (int c = 0; c < rule_chains(rule); c++)
-        if (chain_is_adam(&rule->chain[c]) && runs(z, i, c, at))
-            return true;
-    return false;
-}
-
-void rules_update(struct optim *z, int i, const struct step_schedule *at)
+void rules_update(struct optim *z, int i, unsigned chains)
 {
     const struct compiled *x = z->p[i].rule;
     if (!x || !z->banks->p[i].own_count) /* more ranks than matrices */
         return;
     for (int c = 0; c < rule_chains(&z->recipe->params[i].rule); c++) {
         struct call call = { z, i, c, &z->recipe->params[i].rule.chain[c], 0 };
-        if (!x->n[c] || !runs(z, i, c, at))
+        if (!x->n[c] || !(chains >> c & 1))
             continue;
         if (call.c->use[0].id != STAGE_momentum) /* which reads the gradient itself */
             z->ops->momentum(z->ops, x->x, NO_TENSOR, z->banks->p[i].g_own, false, NULL, true,

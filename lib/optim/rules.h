@@ -7,7 +7,7 @@
  * stored. A step that is skipped (step_gate) leaves every byte of every state.
  *
  *     if ((rc = rules_init(z, i))) return rc;      // optim_init: memory and launches
- *     rules_update(z, i, at);                      // optim_step: all chains but adam's
+ *     rules_update(z, i, chains);                  // optim_step: all chains but adam's
  *     rules_release(&z->p[i]);
  *
  * Threads: as struct optim.
@@ -19,10 +19,11 @@
 
 int rules_init(struct optim *z, int i) MUST_CHECK;
 void rules_release(struct optim_param *q);
-/* Moves this rank's matrices of parameter i by its chains in this step, or does nothing if adam alone has it. */
-void rules_update(struct optim *z, int i, const struct step_schedule *at);
-/* True if adam runs for the parameter in this step: to move it, or for its moments alone. */
-bool rules_adam_runs(const struct optim *z, int i, const struct step_schedule *at);
+/* Forms the numbers of a chain in one step as its ops want them. */
+void rules_hyper(const struct recipe *r, int i, int chain, const struct step_schedule *at,
+                 struct chain_hyper *h);
+/* Moves this rank's matrices of parameter i by those of its chains whose bits are set and that are not adam's. */
+void rules_update(struct optim *z, int i, unsigned chains);
 /* Writes the launches of a chain, "momentum+polar, variance+shape+decay+step". */
 void rules_describe(const struct recipe *r, const struct chain *c, char *text, size_t size);
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ops/store.h"
 #include "optim/rules.h"
 #include "recipe/share.h"
 
@@ -61,8 +62,8 @@ static int64_t most_touched(const struct recipe *r, int world, int every)
     return (r->data.chunks + world - 1) / world * (most / r->data.chunks) * every;
 }
 
-static struct tensor take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
-                          const char *what)
+struct tensor optim_take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
+                         const char *what)
 {
     struct tensor x = tensor_of(NULL, t, rows, cols);
     x.data = z->ops->alloc(z->ops, tensor_bytes(x), what);
@@ -76,7 +77,7 @@ static struct tensor take_state(struct optim *z, const struct param *p, const st
     int64_t rows = table ? p->own_count : s->matrices * s->rows;
     if (s->matrices > 1)
         rows = p->own_count * s->rows;
-    return take(z, s->dtype, rows, s->cols, s->kind);
+    return optim_take(z, s->dtype, rows, s->cols, s->kind);
 }
 
 struct tensor optim_state(const struct optim_param *q, const char *kind)
@@ -96,7 +97,7 @@ struct tensor optim_stage_state(const struct optim_param *q, int chain, int use,
     return NO_TENSOR;
 }
 
-static struct row_scaled scaled_state(const struct optim_param *q, const char *kind)
+struct row_scaled optim_scaled(const struct optim_param *q, const char *kind)
 {
     char scale[KIND_SIZE + 8];
     snprintf(scale, sizeof scale, "%s.scale", kind);
@@ -112,10 +113,10 @@ static void take_scales(struct optim *z, struct optim_param *q, const struct par
     q->amax = p->spec->codes ? p->fp8.amax : NULL;
     if (q->amax)
         return;
-    q->amaxes = take(z, DT_REAL, z->comm->world, 1, "largest weight");
+    q->amaxes = optim_take(z, DT_REAL, z->comm->world, 1, "largest weight");
     q->amax = tensor_rows(q->amaxes, z->comm->rank, 1).data;
     if (recipe_delayed(z->recipe, p->spec))
-        q->amax_top = take(z, DT_REAL, 1, 1, "largest weight").data;
+        q->amax_top = optim_take(z, DT_REAL, 1, 1, "largest weight").data;
 }
 
 /* The new scale of all rows holds the largest new number of any rank. */
@@ -123,8 +124,8 @@ static void take_tops(struct optim *z, struct optim_param *q)
 {
     if (!z->recipe->precision.adam.whole || (!q->exp_avg.scale && !q->exp_avg_sq.scale))
         return;
-    q->tops = take(z, DT_REAL, z->comm->world, 2, "largest moments");
-    q->top = q->shard && z->comm->world > 1 ? take(z, DT_REAL, 1, 2, "largest moments").data
+    q->tops = optim_take(z, DT_REAL, z->comm->world, 2, "largest moments");
+    q->top = q->shard && z->comm->world > 1 ? optim_take(z, DT_REAL, 1, 2, "largest moments").data
                                             : tensor_rows(q->tops, z->comm->rank, 1).data;
     q->exp_avg.top = q->exp_avg.scale ? q->top : NULL;
     q->exp_avg_sq.top = q->exp_avg_sq.scale ? q->top + 1 : NULL;
@@ -182,10 +183,10 @@ static int take_states(struct optim *z, int i)
     q->stored_scale = optim_state(q, "weight.scale");
     q->amax_history = optim_state(q, "weight.amax");
     q->mantissa = optim_state(q, "mantissa");
-    q->exp_avg = scaled_state(q, "exp_avg");
-    q->exp_avg_sq = scaled_state(q, "exp_avg_sq");
+    q->exp_avg = optim_scaled(q, "exp_avg");
+    q->exp_avg_sq = optim_scaled(q, "exp_avg_sq");
     if (p->spec->master != DT_NONE)
-        q->master = scaled_state(q, recipe_master_kind(p->spec));
+        q->master = optim_scaled(q, recipe_master_kind(p->spec));
     take_scales(z, q, p);
     take_tops(z, q);
     return rules_init(z, i);
@@ -244,7 +245,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         return rc;
     for (int i = 0; i < r->n_params; i++)
         share(z, i);
-    if ((rc = c->status(c)))
+    if ((rc = c->status(c)) || (rc = step_plans_make(&z->plans, r, c->world, z->sparse != NULL)))
         return rc;
     optim_reset(z);
     return o->status(o);
@@ -254,6 +255,7 @@ void optim_release(struct optim *z)
 {
     sparse_free(z->sparse);
     z->sparse = NULL;
+    step_plans_free(&z->plans);
     for (int i = 0; i < MAX_PARAMS; i++) {
         struct optim_param *q = &z->p[i];
         rules_release(q);
@@ -274,7 +276,7 @@ void optim_reset(struct optim *z)
             z->ops->zero(z->ops, t[i].t);
     for (int i = 0; i < z->recipe->n_params; i++) {
         z->p[i].count = 0;
-        z->p[i].reducing = z->p[i].waits = false;
+        z->p[i].begun = z->p[i].waits = false;
     }
     if (z->gate)
         z->ops->zero(z->ops, tensor_of(z->gate, DT_U8, 1, sizeof *z->gate));
@@ -283,16 +285,6 @@ void optim_reset(struct optim *z)
     z->open = 0;
     if (z->sparse)
         sparse_forget(z->sparse);
-}
-
-static float largest_of(const float *x, int64_t n)
-{
-    float most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        float size = fabsf(x[i]);
-        most = size > most ? size : most; /* fmaxf: an internal error of GCC 12 for aarch64 */
-    }
-    return most;
 }
 
 /* Numbers of the bf16 weight t on the device. */
@@ -311,74 +303,42 @@ static int download_bf16(struct ops *o, float *x, struct tensor t)
     return rc;
 }
 
-/* A row of f16 and its scale: as Adam rounds them (optimizers.md 3.3). */
-static float f16_row(uint16_t *to, const float *from, int64_t cols)
-{
-    float scale = dtype_scale(DT_F16, largest_of(from, cols));
-    for (int64_t i = 0; i < cols; i++)
-        to[i] = f16_from_f32(from[i] / scale);
-    return scale;
-}
-
-/* x: numbers of this rank's part. */
-static int f16_master(struct optim *z, int i, const float *x)
-{
-    struct tensor to = z->p[i].master.t;
-    uint16_t *code = malloc(tensor_bytes(to) + 1);
-    real *scale = malloc((size_t)to.rows * sizeof *scale + 1);
-    int rc = code && scale ? 0 : err_sys("master of %s", z->recipe->params[i].label);
-    for (int64_t r = 0; r < to.rows && !rc; r++)
-        scale[r] = f16_row(code + r * to.cols, x + r * to.cols, to.cols);
-    if (!rc) {
-        z->ops->upload(z->ops, to.data, code, tensor_bytes(to));
-        z->ops->upload(z->ops, z->p[i].master.scale, scale, (size_t)to.rows * sizeof *scale);
-    }
-    free(code), free(scale);
-    return rc;
-}
-
-static int low_halves(struct optim *z, struct tensor to, const float *x)
-{
-    int64_t n = tensor_count(to);
-    uint16_t *low = malloc(tensor_bytes(to) + 1);
-    int rc = low ? 0 : err_memory();
-    for (int64_t i = 0; i < n && !rc; i++)
-        low[i] = (uint16_t)f32_bits(x[i]);
-    if (!rc)
-        z->ops->upload(z->ops, to.data, low, tensor_bytes(to));
-    free(low);
-    return rc;
-}
-
-/* Sets what this rank keeps beside a bf16 weight of the numbers x of its part. */
+/* Makes on the host what is kept beside a bf16 weight of the numbers x of this rank's part. */
 static int set_master(struct optim *z, int i, const float *x)
 {
-    struct tensor t = z->p[i].mantissa.data ? z->p[i].mantissa : z->p[i].master.t;
-    if (t.dtype == DT_F16)
-        return f16_master(z, i, x);
-    if (t.dtype == DT_U16)
-        return low_halves(z, t, x);
-    z->ops->upload(z->ops, t.data, x, tensor_bytes(t));
-    return 0;
+    const struct param_spec *s = &z->recipe->params[i];
+    struct optim_param *q = &z->p[i];
+    struct row_scaled kept = q->mantissa.data ? (struct row_scaled){ .t = q->mantissa } : q->master;
+    struct tensor own = kept.t;
+    real *scale = kept.scale;
+    uint16_t *w = malloc((size_t)tensor_count(own) * sizeof *w + 1);
+
+    own.dtype = DT_REAL, own.data = (void *)(uintptr_t)x;
+    kept.t.data = malloc(tensor_bytes(kept.t) + 1);
+    kept.scale = scale ? malloc((size_t)own.rows * sizeof *scale + 1) : NULL;
+    int rc = w && kept.t.data && !scale == !kept.scale ? 0 : err_sys("master of %s", s->label);
+    if (!rc) {
+        weight_store(&(struct adam_param){ .w = tensor_of(w, DT_BF16, own.rows, own.cols),
+                                           .master = kept,
+                                           .truncate = s->truncate || q->mantissa.data },
+                     own);
+        z->ops->upload(z->ops, q->mantissa.data ? q->mantissa.data : q->master.t.data, kept.t.data,
+                       tensor_bytes(kept.t));
+    }
+    if (!rc && scale)
+        z->ops->upload(z->ops, scale, kept.scale, (size_t)own.rows * sizeof *scale);
+    free(w), free(kept.t.data), free(kept.scale);
+    return rc;
 }
 
 /* exact: of the whole parameter; NULL: the weight itself is. */
 static int make_master(struct optim *z, int i, const float *exact)
 {
     const struct param *p = &z->banks->p[i];
-    const struct optim_param *q = &z->p[i];
     float *x = NULL;
     int rc = 0;
-    if (!q->master.t.data && !q->mantissa.data)
+    if (!z->p[i].master.t.data && !z->p[i].mantissa.data)
         return 0;
-    if (!exact && q->master.t.dtype == DT_F32) {
-        z->ops->copy(z->ops, q->master.t, p->w_own);
-        return 0;
-    }
-    if (!exact && q->master.t.dtype != DT_F16) {
-        z->ops->zero(z->ops, q->mantissa.data ? q->mantissa : q->master.t);
-        return 0;
-    }
     if (exact)
         return set_master(z, i, exact + p->own_first * param_unit_rows(p) * p->w.cols);
     if (!(x = malloc((size_t)tensor_count(p->w_own) * sizeof *x + 1)))
@@ -392,34 +352,6 @@ static int make_master(struct optim *z, int i, const float *exact)
 }
 
 /* -- weights in f16 and e4m3 ------------------------------------------------------------------ */
-
-static float stored_value(enum dtype t, const void *x, int64_t i, float scale)
-{
-    return t == DT_F16 ? f16_to_f32(((const uint16_t *)x)[i])
-                       : e4m3_to_f32(((const uint8_t *)x)[i]) * scale;
-}
-
-static void store_code(enum dtype t, void *x, int64_t i, float value, float scale)
-{
-    if (t == DT_F16)
-        ((uint16_t *)x)[i] = f16_from_f32(value);
-    else
-        ((uint8_t *)x)[i] = e4m3_from_f32(value / scale);
-}
-
-/* Of a row x, at the fixed scale or the least with which none saturates; w becomes what the codes are. */
-static float store_row(enum dtype t, void *codes, int64_t first, const float *x, uint16_t *w,
-                       int64_t cols, float fixed)
-{
-    float scale = fixed;
-    if (t == DT_E4M3 && fixed == 0)
-        scale = dtype_scale(DT_E4M3, largest_of(x, cols));
-    for (int64_t i = 0; i < cols; i++) {
-        store_code(t, codes, first + i, x[i], scale);
-        w[i] = bf16_from_f32(stored_value(t, codes, first + i, scale));
-    }
-    return scale;
-}
 
 /* The history of delayed scales: numbers of a checkpoint, or none yet but the largest weight. */
 static int set_history(struct optim *z, int i, float most)
@@ -444,36 +376,43 @@ static int set_history(struct optim *z, int i, float most)
 }
 
 /* On the host, once in a run: every rank rounds the whole weight, x, and keeps its own part of it. */
-static int store_numbers(struct optim *z, int i, const float *x)
+static int store_numbers(struct optim *z, int i, float *x)
 {
     const struct param *p = &z->banks->p[i];
     enum dtype t = p->spec->stored;
-    float scale = (float)recipe_weight_scale(z->recipe, p->spec);
-    int64_t n = tensor_count(p->w), cols = p->w.cols, own = p->own_first * param_unit_rows(p);
-    uint16_t *w = malloc((size_t)n * sizeof *w);
-    char *codes = malloc((size_t)n * dtype_size(t));
-    real *scales = malloc((size_t)p->w.rows * sizeof *scales);
-    int rc = w && codes && scales ? 0 : err_memory();
+    int64_t n = tensor_count(p->w), own = p->own_first * param_unit_rows(p), rows = p->w.rows;
+    struct tensor w = tensor_of(malloc((size_t)n * 2), DT_BF16, rows, p->w.cols);
+    struct tensor codes = tensor_of(malloc((size_t)n * dtype_size(t)), t, rows, p->w.cols);
+    struct tensor scales = tensor_of(malloc((size_t)rows * sizeof(real)), DT_REAL, rows, 1);
+    real amax, top = largest_of(0, x, n), fixed = (real)recipe_weight_scale(z->recipe, p->spec);
+    struct fp8_copy copy = { .codes = codes,
+                             .scale_inv = fixed,
+                             .amax = &amax,
+                             .rows = fixed > 0 ? NULL : scales.data,
+                             .top = recipe_delayed(z->recipe, p->spec) ? &top : NULL };
+    int rc = w.data && codes.data && scales.data ? 0 : err_memory();
 
-    if (!rc && recipe_delayed(z->recipe, p->spec)) {
-        float most = largest_of(x, n);
-        scale = most > 0 ? dtype_scale(DT_E4M3, most) : 1;
+    if (!rc && copy.top) {
         z->ops->zero(z->ops, z->p[i].amax_history);
-        rc = set_history(z, i, most);
+        rc = set_history(z, i, top);
     }
-    for (int64_t r = 0; r < p->w.rows && !rc; r++)
-        scales[r] = store_row(t, codes, r * cols, x + r * cols, w + r * cols, cols, scale);
+    for (int64_t r = 0; r < rows && !rc && fixed > 0; r++)
+        ((real *)scales.data)[r] = fixed;
     if (!rc) {
-        z->ops->upload(z->ops, p->w.data, w, tensor_bytes(p->w));
-        z->ops->upload(z->ops, z->p[i].stored.data, codes + own * cols * (int64_t)dtype_size(t),
+        weight_store(&(struct adam_param){ .w = t == DT_F16 ? codes : NO_TENSOR,
+                                           .copy = t == DT_F16 ? NULL : &copy,
+                                           .compute = w },
+                     tensor_of(x, DT_REAL, rows, p->w.cols));
+        z->ops->upload(z->ops, p->w.data, w.data, tensor_bytes(w));
+        z->ops->upload(z->ops, z->p[i].stored.data, tensor_rows(codes, own, 0).data,
                        tensor_bytes(z->p[i].stored));
     }
     if (!rc && t == DT_E4M3) {
-        z->ops->upload(z->ops, z->p[i].stored_scale.data, scales + own,
+        z->ops->upload(z->ops, z->p[i].stored_scale.data, tensor_rows(scales, own, 0).data,
                        tensor_bytes(z->p[i].stored_scale));
         z->ops->zero(z->ops, tensor_of(z->p[i].amax, DT_REAL, 1, 1));
     }
-    free(w), free(codes), free(scales);
+    free(w.data), free(codes.data), free(scales.data);
     return rc;
 }
 
@@ -481,12 +420,14 @@ static int store_numbers(struct optim *z, int i, const float *x)
 static int store_weight(struct optim *z, int i, const float *reads)
 {
     struct tensor w = z->banks->p[i].w;
-    float *x = reads ? NULL : malloc((size_t)tensor_count(w) * sizeof *x);
-    int rc = reads || x ? 0 : err_memory();
-    if (!rc && !reads)
+    float *x = malloc((size_t)tensor_count(w) * sizeof *x);
+    int rc = x ? 0 : err_memory();
+    if (!rc && reads)
+        memcpy(x, reads, (size_t)tensor_count(w) * sizeof *x);
+    else if (!rc)
         rc = download_bf16(z->ops, x, w);
     if (!rc)
-        rc = store_numbers(z, i, reads ? reads : x);
+        rc = store_numbers(z, i, x);
     free(x);
     return rc;
 }
@@ -535,14 +476,17 @@ static int load_weight(struct optim *z, int i)
         z->ops->download(z->ops, codes, t.data, tensor_bytes(t));
         rc = z->ops->status(z->ops);
     }
+    t.data = codes;
+    for (int64_t r = 0; r < t.rows && !rc; r++)
+        scaled_read(x + r * t.cols, t, r * t.cols, (int)t.cols, t.dtype == DT_F16 ? 1 : held[r]);
     for (int64_t k = 0; k < n && !rc; k++) {
-        w[k] = bf16_from_f32(stored_value(t.dtype, codes, k, held[k / t.cols]));
+        w[k] = bf16_from_f32(x[k]);
         x[k] = bf16_to_f32(w[k]);
     }
     if (!rc)
         z->ops->upload(z->ops, p->w_own.data, w, tensor_bytes(p->w_own));
     if (!rc && recipe_delayed(z->recipe, p->spec))
-        rc = loaded_history(z, i, largest_of(x, n));
+        rc = loaded_history(z, i, largest_of(0, x, n));
     free(w), free(x), free(codes), free(held);
     return rc;
 }
@@ -571,6 +515,28 @@ int optim_masters(struct optim *z, const struct initial *v)
     return rc ? rc : z->ops->status(z->ops);
 }
 
+struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *copy)
+{
+    const struct optim_param *q = &z->p[i];
+    const struct param *p = &z->banks->p[i];
+    real scale = (real)recipe_weight_scale(z->recipe, p->spec);
+    bool apart = q->stored.data != NULL;
+
+    *copy = q->stored.dtype != DT_E4M3
+                ? param_own_fp8(p)
+                : (struct fp8_copy){ .codes = q->stored,
+                                     .scale_inv = scale,
+                                     .amax = q->amax,
+                                     .rows = scale > 0 ? NULL : q->stored_scale.data,
+                                     .top = q->amax_top };
+    return (struct adam_param){ .w = !apart                      ? p->w_own
+                                     : q->stored.dtype == DT_F16 ? q->stored
+                                                                 : NO_TENSOR,
+                                .compute = apart ? p->w_own : NO_TENSOR,
+                                .copy = copy->codes.data ? copy : NULL,
+                                .gate = optim_gate(z) };
+}
+
 /* -- hyperparameters of a step ------------------------------------------------------------ */
 
 static double adam_eps(const struct recipe *r, double root_of_correction)
@@ -583,7 +549,7 @@ static struct adam_step adam_hyper(const struct recipe *r, const struct param_sp
                                    const struct chain *c, const struct step_schedule *at, int64_t n)
 {
     double eta = schedule_number(r, s, &c->lr, at) * at->lr *
-                 (s->rule.join == RULE_SINGLE ? s->lr_mul[0] : r->optimizer.mixed_lr);
+                 (rule_chains(&s->rule) == 1 ? s->lr_mul[0] : r->optimizer.mixed_lr);
     double c1 = r->optimizer.adam.correction ? 1 - pow(s->beta1, (double)n) : 1;
     double c2 = r->optimizer.adam.correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
     double rate = r->optimizer.adam.decay == DECAY_L2 ? 1
@@ -597,36 +563,13 @@ static struct adam_step adam_hyper(const struct recipe *r, const struct param_sp
     };
 }
 
-/* Numbers of a chain of stages; part: its weight in a joined rule. */
-static void chain_hyper(const struct recipe *r, const struct param_spec *s, const struct chain *c,
-                        const struct step_schedule *at, double part, struct chain_hyper *h)
-{
-    double lr = schedule_number(r, s, &c->lr, at) * at->lr;
-    const struct stage_use *decay = chain_stage(c, STAGE_decay);
-
-    for (int k = 0; k < c->n; k++) {
-        const struct number *x = &c->use[k].number[0];
-        double v = schedule_number(r, s, x, at);
-        bool running = c->use[k].id == STAGE_momentum || c->use[k].id == STAGE_variance;
-        h->number[k] = (real)(running ? 1 - v : v);
-        if (c->use[k].id == STAGE_momentum && r->optimizer.muon.blend_f32)
-            h->number[k] = 1 - (float)v;
-    }
-    h->write.lr = (real)lr;
-    if (decay)
-        h->write.decay = (real)((stage_has(decay, "lr2") ? lr : 1) *
-                                schedule_number(r, s, &decay->number[0], at) * s->wd_mul);
-    if (s->rule.join != RULE_SINGLE)
-        h->write.lr *= (real)part;
-}
-
 void optim_prepare(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
     struct step_hyper host = { .tied_mix = (real)at->tied_mix };
 
     assert(z->open <= 1);
-
+    z->plan = step_plan_of(&z->plans, at);
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];
         const struct optim_param *q = &z->p[i];
@@ -635,14 +578,14 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
             const struct chain *chain = &s->rule.chain[c];
             double part = c ? second : 1 - second;
             if (!chain_is_adam(chain)) {
-                chain_hyper(r, s, chain, at, part, &host.chain[i][c]);
+                rules_hyper(r, i, c, at, &host.chain[i][c]);
                 continue;
             }
             for (int late = 0; late < 2;
                  late++) { /* as if the step before was applied, or skipped */
                 struct adam_step *h = &host.adam[i][late];
                 *h = adam_hyper(r, s, chain, at, q->count + 1 - (late && z->open && q->counted));
-                if (s->rule.join != RULE_SINGLE)
+                if (rule_chains(&s->rule) > 1)
                     h->step_size *= (real)part, h->decay *= (real)part;
             }
         }

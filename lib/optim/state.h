@@ -9,9 +9,9 @@
  *     for (each step) {
  *         schedule_at(recipe, step, &at);
  *         optim_prepare(&z, &at);          // one upload
- *         optim_begin(&z, &at);            // step.h, as all from here to optim_step
+ *         optim_begin(&z);                 // step.h, as all from here to optim_step
  *         ...                              // backward: banks' gradients
- *         optim_step(&z, &at);             // step.h; may be captured in a graph
+ *         optim_step(&z);                  // step.h; may be captured in a graph
  *         optim_finish(&z, &at);
  *         optim_outcome(&z, &at, skipped); // with a gate, later: when it is known
  *     }
@@ -26,6 +26,7 @@
 #include "model/bank.h"
 #include "recipe/schedule.h"
 #include "recipe/states.h"
+#include "optim/plan.h"
 #include "optim/sparse.h"
 
 /* One rank's shard of a parameter, as collectives of a step see it. */
@@ -63,7 +64,7 @@ struct optim_param {
     struct span *chunk; /* (world): argument of a collective */
     bool uneven; /* not all ranks communicate the same number of rows */
 
-    bool reducing; /* the reduction of its gradient has started in this step */
+    bool begun; /* the reduction of its gradient has started in this step */
     bool waits; /* its gradient is one of optim_tensors */
     comm_ticket *reduced; /* of each collective of the reduction */
     int n_reduced;
@@ -96,6 +97,8 @@ struct optim {
     struct ops *ops;
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
+    struct step_plans plans;
+    const struct step_plan *plan; /* of the step that optim_prepare was called for */
     struct step_hyper *hyper; /* device memory */
     struct optim_gate *gate; /* device memory; NULL: steps are applied as they are, but for guard */
     struct step_gate *guard; /* device memory, without a gate: skips a step in which `loss` is not
@@ -128,8 +131,13 @@ int64_t optim_master_bytes(const struct recipe *r, int param, int world); /* of 
 int64_t optim_scale_bytes(const struct recipe *r, int param, int world);
 /* Bytes of a weight in f16 or e4m3 on a rank, beside w; without codes that the head reads (bank.h). */
 int64_t optim_stored_bytes(const struct recipe *r, int param, int world);
+/* Allocates a tensor of the device. */
+struct tensor optim_take(struct optim *z, enum dtype t, int64_t rows, int64_t cols,
+                         const char *what);
 /* This rank's part of a state, by its name or as the which-th of a stage; none: empty. */
 struct tensor optim_state(const struct optim_param *q, const char *kind);
+/* The same with its scales; empty ones where it has none. */
+struct row_scaled optim_scaled(const struct optim_param *q, const char *kind);
 struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
 
 /* Returns the gate that every update reads, or NULL. */
@@ -138,7 +146,11 @@ static inline const struct step_gate *optim_gate(const struct optim *z)
     return z->gate ? &z->gate->gate : z->loss ? z->guard : NULL;
 }
 
-/* Uploads the hyperparameters of step `at`, from the schedule and the counters. The learning rates
+/* A weight as it is stored on this rank, its forms beside the exact value, and the gate; copy: made, and
+ * pointed to where there are codes. */
+struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *copy);
+
+/* Chooses the plan of step `at`, and uploads its hyperparameters, from the schedule and the counters. The learning rates
  * are formed in double and rounded once (optimizers.md 2.2). */
 void optim_prepare(struct optim *z, const struct step_schedule *at);
 

@@ -7,23 +7,7 @@
 
 /* -- one parameter ------------------------------------------------------------------- */
 
-/* Is parameter i updated in this step? A tied embedding follows the head. */
-static bool takes_part(const struct optim *z, const struct step_schedule *at, int i)
-{
-    return recipe_moves(&z->recipe->params[i], at->step) &&
-           !(at->tied && i == z->recipe->order.tied_embed);
-}
-
-/* Does Adam's op run for it: to move it, or for its moments alone? */
-static bool adam_runs(const struct optim *z, const struct step_schedule *at, int i)
-{
-    return takes_part(z, at, i) && rules_adam_runs(z, i, at);
-}
-
-static bool is_tied_head(const struct optim *z, const struct step_schedule *at, int i)
-{
-    return at->tied && i == z->recipe->order.tied_head;
-}
+static bool has(uint32_t set, int i) { return set >> i & 1; }
 
 /* One collective for the shards whose gradient is final, and for pieces of others that are worth it (all: for
  * all that is left). */
@@ -50,78 +34,39 @@ static void reduce_shards(struct optim *z, int i, bool all)
             z->comm->reduce_scatter(z->comm, g, whole < world || q->uneven ? q->chunk : NULL);
 }
 
-/* Is its gradient reduced by optim_exchange, between backward and optim_step? */
-static bool is_sparse(const struct optim *z, int i) { return z->sparse && i == z->sparse_param; }
-
-static void reduce(struct optim *z, const struct step_schedule *at, int i)
+static void reduce(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
-    struct param *p = &z->banks->p[i];
 
-    if (!takes_part(z, at, i))
-        return;
-    if (is_sparse(z, i)) {
-        q->reducing = true;
-        return;
-    }
-    const double *mix = z->recipe->order.tied_mix;
-    if (is_tied_head(z, at, i) && (mix[0] != 0 || mix[1] != 0))
-        z->ops->transpose(z->ops, p->g, z->banks->p[z->recipe->order.tied_embed].g,
-                          &z->hyper->tied_mix);
     if (q->shard)
         reduce_shards(z, i, true);
-    else if (!q->reducing)
-        q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, p->g);
-    q->reducing = true;
+    else if (!q->begun)
+        q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, z->banks->p[i].g);
+    q->begun = true;
 }
 
-/* The e4m3 that Adam writes: the weight itself, or a copy of it. */
-static struct fp8_copy fp8_of(const struct optim *z, int i)
-{
-    const struct optim_param *q = &z->p[i];
-    struct fp8_copy copy = param_own_fp8(&z->banks->p[i]);
-    if (q->stored.dtype == DT_E4M3) {
-        real scale = (real)recipe_weight_scale(z->recipe, &z->recipe->params[i]);
-        copy = (struct fp8_copy){ .codes = q->stored,
-                                  .scale_inv = scale,
-                                  .amax = q->amax,
-                                  .rows = scale > 0 ? NULL : q->stored_scale.data,
-                                  .top = q->amax_top };
-    }
-    return copy;
-}
-
-static struct adam_param adam_param(const struct optim *z, int i, const struct fp8_copy *copy)
+static struct adam_param adam_param(const struct optim *z, int i, struct fp8_copy *copy)
 {
     const struct recipe *r = z->recipe;
     const struct optim_param *q = &z->p[i];
     const struct param *p = &z->banks->p[i];
-    bool kept = q->stored.data != NULL;
-    return (struct adam_param){
-        .w = !kept                       ? p->w_own
-             : q->stored.dtype == DT_F16 ? q->stored
-                                         : NO_TENSOR,
-        .compute = kept ? p->w_own : NO_TENSOR,
-        .g = p->g_own,
-        /* In a joined rule the mantissa is a master of cut weights. */
-        .master = rule_is_adam(&p->spec->rule) ? q->master
-                                               : (struct row_scaled){ q->mantissa, NULL, NULL },
-        .truncate = p->spec->truncate || !rule_is_adam(&p->spec->rule),
-        .m = q->exp_avg,
-        .v = q->exp_avg_sq,
-        .largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL,
-        .copy = copy->codes.data ? copy : NULL,
-        .beta1 = p->spec->beta1,
-        .beta2 = p->spec->beta2,
-        .decay = (enum adam_decay)r->optimizer.adam.decay,
-        .eps_inside = r->optimizer.adam.eps_at == EPS_INSIDE,
-        .rounding = p->spec->stochastic ? ROUND_STOCHASTIC : ROUND_NEAREST,
-        .seed = (uint64_t)r->seed,
-        .stream = (uint64_t)i,
-        .first = p->own_first * param_unit_rows(p) * p->w_own.cols,
-        .step = z->hyper->adam[i],
-        .gate = optim_gate(z),
-    };
+    struct adam_param a = optim_weight(z, i, copy);
+
+    a.g = p->g_own, a.m = q->exp_avg, a.v = q->exp_avg_sq;
+    /* In a joined rule the mantissa is a master of cut weights. */
+    a.master = q->mantissa.data && !rule_is_adam(&p->spec->rule)
+                   ? (struct row_scaled){ .t = q->mantissa }
+                   : q->master;
+    a.truncate = p->spec->truncate || !rule_is_adam(&p->spec->rule);
+    a.largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL;
+    a.beta1 = p->spec->beta1, a.beta2 = p->spec->beta2;
+    a.decay = (enum adam_decay)r->optimizer.adam.decay;
+    a.eps_inside = r->optimizer.adam.eps_at == EPS_INSIDE;
+    a.rounding = p->spec->stochastic ? ROUND_STOCHASTIC : ROUND_NEAREST;
+    a.seed = (uint64_t)r->seed, a.stream = (uint64_t)i;
+    a.first = p->own_first * param_unit_rows(p) * p->w_own.cols;
+    a.step = z->hyper->adam[i];
+    return a;
 }
 
 /* A row of `each` from every rank goes into the history; of a replicated parameter all ranks have the same. */
@@ -133,6 +78,14 @@ static void add_largest(struct optim *z, int i, real *top, struct tensor history
     else
         each = tensor_rows(each, z->comm->rank, 1);
     z->ops->amax_history(z->ops, top, history, each, optim_gate(z));
+}
+
+/* Behind the update of a weight with a delayed scale. */
+static void record_largest(struct optim *z, int i)
+{
+    struct optim_param *q = &z->p[i];
+    if (q->amax_top)
+        add_largest(z, i, q->amax_top, q->amax_history, q->amaxes);
 }
 
 /* Before the update, where moments have one scale for all rows. */
@@ -157,32 +110,12 @@ static void update_adam(struct optim *z, const int *list, int n)
     assert(n <= ADAM_MAX);
     if (n < 1)
         return;
-    for (int k = 0; k < n; k++) {
-        copy[k] = fp8_of(z, list[k]);
+    for (int k = 0; k < n; k++)
         a[k] = adam_param(z, list[k], &copy[k]);
-    }
     find_scales(z, list, a, n);
     z->ops->adam(z->ops, a, n);
-    for (int k = 0; k < n; k++) {
-        const struct optim_param *q = &z->p[list[k]];
-        if (q->amax_top)
-            add_largest(z, list[k], q->amax_top, q->amax_history, q->amaxes);
-    }
-}
-
-static void update(struct optim *z, const struct step_schedule *at, int i)
-{
-    rules_update(z, i, at);
-    if (adam_runs(z, at, i))
-        update_adam(z, &i, 1);
-}
-
-/* Those that nothing waits for, replicated ones and all of a single rank, are updated in one launch with
- * those that follow. */
-static bool is_listed(const struct optim *z, int i)
-{
-    const struct param_spec *s = &z->recipe->params[i];
-    return rule_is_adam(&s->rule) && (s->comms == COMMS_REPLICATED || z->comm->world == 1);
+    for (int k = 0; k < n; k++)
+        record_largest(z, list[k]);
 }
 
 static void gather_weight(struct optim *z, int i)
@@ -197,10 +130,13 @@ static void gather_weight(struct optim *z, int i)
         q->gathered_fp8 = z->comm->all_gather(z->comm, p->fp8.codes, optim_chunks(q, z->comm));
 }
 
-/* A tied head is gathered within the step, which copies it to the embedding. */
-static bool gathered_late(const struct optim *z, const struct step_schedule *at, int i)
+/* Adds the embedding's gradient to the tied head's. */
+static void mix_tied(struct optim *z)
 {
-    return z->p[i].late && !is_tied_head(z, at, i);
+    struct param *head = &z->banks->p[z->recipe->order.tied_head];
+    struct param *embed = &z->banks->p[z->recipe->order.tied_embed];
+
+    z->ops->transpose(z->ops, head->g, embed->g, &z->hyper->tied_mix);
 }
 
 /* Copies the tied head's weight to the embedding, and to its fp8 copy where it has one. */
@@ -214,19 +150,7 @@ static void copy_tied(struct optim *z)
         z->ops->quantize(z->ops, &embed->fp8, embed->w);
 }
 
-/* -- the step -------------------------------------------------------------------------- */
-
-void optim_begin(struct optim *z, const struct step_schedule *at)
-{
-    const struct recipe *r = z->recipe;
-
-    for (int k = 0; k < r->order.n_late; k++) {
-        int i = r->order.late[k];
-        bool updated = recipe_moves(&r->params[i], at->step - 1);
-        if (updated && gathered_late(z, at, i) && !(at->tied && i == r->order.tied_embed))
-            gather_weight(z, i);
-    }
-}
+/* -- waits and early reductions ------------------------------------------------------------ */
 
 void optim_need(struct optim *z, int i)
 {
@@ -236,14 +160,6 @@ void optim_need(struct optim *z, int i)
     if (z->on_gathered && q->gathered)
         z->on_gathered(z->ctx, i);
     q->gathered = q->gathered_fp8 = 0;
-}
-
-void optim_settle(struct optim *z)
-{
-    for (int k = 0; k < z->recipe->order.n_late; k++) {
-        gather_weight(z, z->recipe->order.late[k]);
-        optim_need(z, z->recipe->order.late[k]);
-    }
 }
 
 /* Rows begin to end are final. Most come from the last to the first; padding comes the other way. */
@@ -271,18 +187,16 @@ static void shard_final(struct shard_rows *s, int64_t begin, int64_t end)
         s->ready = s->rows;
 }
 
-void optim_reduce_early(struct optim *z, const struct step_schedule *at, int i, int64_t first,
-                        int64_t n)
+void optim_reduce_early(struct optim *z, int i, int64_t first, int64_t n)
 {
     struct optim_param *q = &z->p[i];
 
-    if (!z->recipe->params[i].early || !takes_part(z, at, i) || is_tied_head(z, at, i) ||
-        is_sparse(z, i))
+    if (!has(z->plan->early, i))
         return;
     if (!q->shard) {
         if (n == z->banks->p[i]
                      .g.rows) /* one collective for the whole gradient: not a layer of a bank */
-            reduce(z, at, i);
+            reduce(z, i);
         return;
     }
     for (int r = 0; r < z->comm->world; r++)
@@ -304,25 +218,13 @@ static void wait_reduced(struct optim *z, int i)
     wait_tickets(z, i);
     for (int r = 0; q->shard && r < z->comm->world; r++)
         q->shard[r].sent = q->shard[r].final = q->shard[r].ready = q->shard[r].apart.count = 0;
+    q->begun = false;
 }
 
 void optim_touch(struct optim *z, const int32_t *row, int n)
 {
     if (z->sparse)
         sparse_touch(z->sparse, row, n);
-}
-
-bool optim_exchanges(const struct optim *z, const struct step_schedule *at)
-{
-    return z->sparse && takes_part(z, at, z->sparse_param);
-}
-
-void optim_pause(struct optim *z)
-{
-    for (int i = 0; i < z->recipe->n_params; i++) {
-        optim_need(z, i);
-        wait_tickets(z, i);
-    }
 }
 
 int optim_exchange(struct optim *z)
@@ -332,15 +234,14 @@ int optim_exchange(struct optim *z)
 
 /* The decision on this step (optimizers.md 2.5), from all gradients that it applies: each rank's own
  * parts, replicated ones from rank 0 alone. */
-static void decide(struct optim *z)
+static void decide(struct optim *z, const struct action *a)
 {
     const struct recipe *r = z->recipe;
     struct tensor own[MAX_PARAMS], sum = tensor_of(&z->gate->squares, DT_REAL, 1, 1);
     int n = 0;
 
-    for (int i = 0; i < r->n_params; i++) {
-        if (!z->p[i].reducing)
-            continue;
+    for (int k = 0; k < a->n; k++) {
+        int i = a->param[k];
         wait_reduced(z, i);
         if (z->p[i].shard || z->comm->rank == 0)
             own[n++] = z->banks->p[i].g_own;
@@ -356,20 +257,17 @@ int optim_set_aside(struct optim *z, int steps)
     const struct recipe *r = z->recipe;
 
     for (int k = 0; k < r->n_params; k++) {
-        int i = r->order.scatter[k], rc;
-        struct optim_param *q = &z->p[i];
+        int i = r->order.scatter[k], rc = 0;
         if (!recipe_waits(&r->params[i], steps))
             continue;
-        if (is_sparse(z, i)) {
-            if ((rc = optim_exchange(z)))
-                return rc;
-        } else if (q->shard) {
-            reduce_shards(z, i, true);
-        } else {
-            q->reduced[q->n_reduced++] = z->comm->all_reduce(z->comm, z->banks->p[i].g);
-        }
+        if (z->sparse && i == z->sparse_param)
+            rc = optim_exchange(z);
+        else
+            reduce(z, i);
+        if (rc)
+            return rc;
         wait_reduced(z, i);
-        q->waits = true;
+        z->p[i].waits = true;
     }
     return 0;
 }
@@ -383,126 +281,102 @@ void optim_expects(struct optim *z, int i, bool waits)
 /* A rank's part is one of world in the mean; what is whole on every rank is its own mean. */
 double optim_share(const struct optim *z, int i) { return z->p[i].shard ? z->comm->world : 1; }
 
-static void update_and_gather(struct optim *z, const struct step_schedule *at, int i)
+static void update(struct optim *z, const struct action *a)
 {
-    wait_reduced(z, i);
-    update(z, at, i);
-    if (!gathered_late(z, at, i))
-        gather_weight(z, i);
+    int adam[MAX_PARAMS], n = 0;
+
+    for (int k = 0; k < a->n; k++) {
+        rules_update(z, a->param[k], a->chains);
+        if (has(z->plan->adam, a->param[k]))
+            adam[n++] = a->param[k];
+        else
+            record_largest(z, a->param[k]);
+    }
+    update_adam(z, adam, n);
 }
 
-/* Does it take part in this step, and is it not Adam's? */
-static bool is_bank(const struct optim *z, int i)
+static uint32_t set_of(const struct action *a)
 {
-    return z->p[i].reducing && !rule_is_adam(&z->recipe->params[i].rule);
+    uint32_t set = 0;
+    for (int k = 0; k < a->n; k++)
+        set |= UINT32_C(1) << a->param[k];
+    return set;
 }
 
-/* Are these two banks updated concurrently? Products of a few matrices leave multiprocessors idle
- * at their ends. But a gather within the step hides behind the update of a bank that is late, so it
- * must not start later for it. */
-static bool beside(const struct optim *z, const struct step_schedule *at, int i, int j)
+/* -- the step -------------------------------------------------------------------------- */
+
+static void act(struct optim *z, const struct action *a)
 {
-    bool alike = z->comm->world == 1 || gathered_late(z, at, i) == gathered_late(z, at, j);
-    return i != j && is_bank(z, i) && is_bank(z, j) && alike;
+    typedef void each(struct optim *, int);
+    static each *const of_one[ACTS] = {
+        [ACT_GATHER] = gather_weight, [ACT_NEED] = optim_need,   [ACT_WAIT_BEGUN] = wait_tickets,
+        [ACT_REDUCE] = reduce,        [ACT_WAIT] = wait_reduced,
+    };
+    for (int k = 0; k < a->n && of_one[a->act]; k++)
+        of_one[a->act](z, a->param[k]);
+    switch (a->act) {
+    case ACT_FRESH: banks_begin(z->banks, set_of(a)); break;
+    case ACT_MIX_TIED: mix_tied(z); break;
+    case ACT_DECIDE: decide(z, a); break;
+    case ACT_BRANCH: z->ops->branch(z->ops, a->branch); break;
+    case ACT_JOIN: z->ops->join(z->ops); break;
+    case ACT_UPDATE: update(z, a); break;
+    case ACT_COPY_TIED: copy_tied(z); break;
+    case ACT_CLEAR: banks_clear(z->banks, set_of(a)); break;
+    default: break; /* done above; ACT_EXCHANGE is the host's: optim_exchange */
+    }
 }
 
-static bool in_branch(const struct optim *z, const struct step_schedule *at, int i)
+static void act_part(struct optim *z, enum part part)
 {
-    for (int j = 0; j < z->recipe->n_params; j++)
-        if (beside(z, at, i, j))
-            return true;
-    return false;
+    const struct step_plan *p = z->plan;
+    for (int k = p->begin[part]; k < p->begin[part + 1]; k++)
+        act(z, &p->action[k]);
 }
 
-/* Bank i, the step's n-th from 0; before: the one updated last, -1: none. */
-static void update_bank(struct optim *z, const struct step_schedule *at, int i, int before, int n)
+void optim_begin(struct optim *z) { act_part(z, PART_BEGIN); }
+
+bool optim_exchanges(const struct optim *z) { return z->plan->exchanges; }
+
+void optim_pause(struct optim *z) { act_part(z, PART_PAUSE); }
+
+void optim_step(struct optim *z)
 {
-    bool branch = in_branch(z, at, i);
-
-    if (before >= 0 && !beside(z, at, i, before))
-        z->ops->join(z->ops);
-    if (branch)
-        z->ops->branch(z->ops, n % BRANCHES);
-    update_and_gather(z, at, i);
-    if (branch)
-        z->ops->branch(z->ops, TRUNK);
-}
-
-void optim_step(struct optim *z, const struct step_schedule *at)
-{
-    const struct recipe *r = z->recipe;
-    int head = r->order.tied_head, listed[MAX_PARAMS], n_listed = 0, n_banks = 0, before = -1;
-
-    for (int k = 0; k < r->order.n_late; k++) /* those that the forward has not waited for */
-        optim_need(z, r->order.late[k]);
-    for (int k = 0; k < r->n_params; k++)
-        reduce(z, at, r->order.scatter[k]);
-    if (z->gate)
-        decide(z);
-    else if (z->loss)
+    if (!z->gate && z->loss)
         z->ops->step_gate(z->ops, z->guard, z->loss, 1, 0, 1);
+    act_part(z, PART_UPDATE);
+}
 
-    for (int k = 0; k < r->n_params; k++) {
-        int i = r->order.work[k];
-        if (!z->p[i].reducing)
-            continue;
-        if (is_listed(z, i)) {
-            wait_reduced(z, i);
-            listed[n_listed++] = i;
-            continue;
-        }
-        if (z->comm->world > 1) {
-            update_adam(z, listed, n_listed);
-            n_listed = 0;
-        }
-        if (is_bank(z, i)) {
-            update_bank(z, at, i, before, n_banks++);
-            before = i;
-        } else {
-            update_and_gather(z, at, i);
-        }
+void optim_settle(struct optim *z)
+{
+    for (int k = 0; k < z->recipe->order.n_late; k++) {
+        gather_weight(z, z->recipe->order.late[k]);
+        optim_need(z, z->recipe->order.late[k]);
     }
-    update_adam(z, listed, n_listed);
-    z->ops->join(z->ops);
-
-    /* The embedding is copied from the whole head. */
-    if (at->tied && head >= 0 && recipe_moves(&r->params[head], at->step)) {
-        optim_need(z, head);
-        copy_tied(z);
-    }
-    for (int k = 0; k < r->n_params; k++) {
-        optim_need(z, r->order.work[k]);
-        z->p[r->order.work[k]].reducing = false;
-    }
-    banks_clear(z->banks, at->step);
 }
 
 /* -- after the step ---------------------------------------------------------------------- */
 
 void optim_finish(struct optim *z, const struct step_schedule *at)
 {
-    const struct recipe *r = z->recipe;
-
-    for (int i = 0; i < r->n_params; i++) {
-        z->p[i].counted = adam_runs(z, at, i);
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        z->p[i].counted = has(z->plan->adam, i);
         z->p[i].count += z->p[i].counted;
     }
     z->open += z->gate != NULL;
-    if (!at->untie || r->order.tied_head < 0)
-        return;
-    assert(recipe_moves(&r->params[r->order.tied_head],
-                        at->step)); /* else the gradients, used as scratch, would still be needed */
-    optim_untie(z);
+    if (at->untie && z->recipe->order.tied_head >= 0)
+        optim_untie(z);
 }
 
 void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped)
 {
     const struct recipe *r = z->recipe;
+    uint32_t adam = step_plan_of(&z->plans, at)->adam;
 
     if (!z->gate)
         return;
     z->open--;
     for (int i = 0; i < r->n_params && skipped; i++)
-        z->p[i].count -= adam_runs(z, at, i) || (at->untie && i == r->order.tied_embed &&
-                                                 r->schedule.untie_state == UNTIE_CARRY);
+        z->p[i].count -= has(adam, i) || (at->untie && i == r->order.tied_embed &&
+                                          r->schedule.untie_state == UNTIE_CARRY);
 }

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A rank's shard (n,V) of a (D,V) matrix becomes its shard (v,D) of the transpose. Equal to
  * all-gather, transpose and reshard, but each rank receives only what it keeps. Scratch memory:
@@ -151,11 +152,23 @@ static void move_state(struct optim *z, const struct row_scaled *to, const struc
         z->comm->abort(z->comm, err_code(), err_message());
 }
 
-void optim_tie_master(struct optim *z)
+/* Moves the head's states of that role to those of the same names of the embedding. */
+static void move_states(struct optim *z, enum state_role role)
 {
-    const struct recipe *r = z->recipe;
-    move_state(z, &z->p[r->order.tied_embed].master, &z->p[r->order.tied_head].master, false);
+    const struct optim_param *head = &z->p[z->recipe->order.tied_head];
+    const struct optim_param *embed = &z->p[z->recipe->order.tied_embed];
+
+    for (int k = 0; k < head->n_states; k++) {
+        const char *kind = head->state[k].kind, *dot = strrchr(kind, '.');
+        if (head->state[k].role != role || (dot && !strcmp(dot, ".scale")))
+            continue;
+        struct row_scaled to = optim_scaled(embed, kind), from = optim_scaled(head, kind);
+        from.top = role == STATE_RULE && z->recipe->precision.adam.whole ? head->top : NULL;
+        move_state(z, &to, &from, !strcmp(kind, "exp_avg_sq"));
+    }
 }
+
+void optim_tie_master(struct optim *z) { move_states(z, STATE_MASTER); }
 
 void optim_untie(struct optim *z)
 {
@@ -165,8 +178,7 @@ void optim_untie(struct optim *z)
     optim_tie_master(z);
     if (r->schedule.untie_state == UNTIE_ZERO)
         return; /* the embedding has had no update: its moments and counter are zero */
-    move_state(z, &embed->exp_avg, &head->exp_avg, false);
-    move_state(z, &embed->exp_avg_sq, &head->exp_avg_sq, true);
+    move_states(z, STATE_RULE);
     embed->count = head->count;
     embed->counted = true;
 }

@@ -118,9 +118,11 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
 static int check_param(const struct recipe *r, const struct param_spec *p)
 {
     const struct recipe_line *e = recipe_find(r, "parameters", p->label);
-    if (!rule_is_adam(&p->rule) && p->matrices == 1)
-        return recipe_error(r, e, "%s is for banks: expected a shape matrices,rows,cols",
-                            p->rule.name);
+    const struct stage_use *whole = rule_of_matrices(&p->rule);
+    if (whole && p->matrices == 1)
+        return recipe_error(r, e,
+                            "%s is for banks, by its stage %s: expected a shape matrices,rows,cols",
+                            p->rule.name, stage_rows[whole->id].word);
     if (p->init[0].kind == INIT_VALUES && initial_values(p, NULL))
         return recipe_error(r, e, "%s", err_message());
     if (p->init[0].kind != INIT_TRANSPOSE)

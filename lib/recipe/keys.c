@@ -351,11 +351,10 @@ static int tied(struct recipe *r, const struct recipe_line *l)
         return recipe_error(r, l, "shapes %lldx%lldx%lld and %lldx%lldx%lld are not transposes",
                             (long long)h->matrices, (long long)h->rows, (long long)h->cols,
                             (long long)t->matrices, (long long)t->rows, (long long)t->cols);
-    if (h->dtype != t->dtype || !rule_is_adam(&h->rule) || !rule_is_adam(&t->rule) ||
-        h->comms != t->comms)
-        return recipe_error(r, l,
-                            "expected both of one type, under adam and under the same "
-                            "comms");
+    bool alike =
+        !strcmp(h->rule.name, t->rule.name) || (rule_is_adam(&h->rule) && rule_is_adam(&t->rule));
+    if (h->dtype != t->dtype || !alike || h->comms != t->comms)
+        return recipe_error(r, l, "expected both of one type, rule and comms");
     return 0;
 }
 

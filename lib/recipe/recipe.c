@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
 #include "base/suggest.h"
@@ -138,8 +139,7 @@ static int parse_lines(struct recipe *r, const char *text)
 {
     char section[32] = "", *copy = strdup(text);
     int number = 0, rc = copy ? 0 : err_sys("%s", r->text->name);
-    char *line = copy && !strncmp(copy, "\xef\xbb\xbf", 3) ? copy + 3 : copy; /* a BOM */
-    for (char *next; line && !rc; line = next) {
+    for (char *line = copy, *next; line && !rc; line = next) {
         next = strchr(line, '\n');
         if (next)
             *next++ = 0;
@@ -250,17 +250,25 @@ static int unknown_name(const char *name)
                    suggest_text(&s));
 }
 
-/* The first RECIPE_MAX + 1 bytes of a file as a string; *n: how many. */
-static int read_begin(const char *path, char **text, size_t *n)
+/* The first RECIPE_MAX + 1 bytes of a file as a string; *n: how many; *cut: there are more. */
+static int read_begin(const char *path, char **text, size_t *n, bool *cut)
 {
     struct zreader *z;
     const void *p;
     int rc = zreader_open(&z, path);
     if (rc)
         return rc;
-    if (!(rc = zreader_peek(z, RECIPE_MAX + 1, &p, n)) && !(*text = strndup(p, *n)))
-        rc = err_memory();
+    if (!(rc = zreader_peek(z, RECIPE_MAX + 1, &p, n))) {
+        *cut = *n > RECIPE_MAX;
+        if ((*text = malloc(*n + 1)))
+            memcpy(*text, p, *n);
+        rc = *text ? file_take_text(path, *text, n) : err_memory();
+    }
     zreader_close(z);
+    if (rc) {
+        free(*text);
+        *text = NULL;
+    }
     return rc;
 }
 
@@ -293,17 +301,18 @@ int recipe_read(struct recipe **r, const char *path, const char *const *override
 {
     char *text = NULL;
     size_t size;
+    bool cut = false;
     const struct recipe_named *named = recipe_named_find(path);
     if (named)
         return recipe_parse(r, path, named->text, overrides, n);
     if (!strpbrk(path, "./") && strcmp(path, "-") && access(path, F_OK))
         return unknown_name(path);
-    int rc = read_begin(path, &text, &size);
+    int rc = read_begin(path, &text, &size, &cut);
     if (rc)
         return rc;
     if (!strncmp(text, "tool: ", 6))
         rc = read_log(r, path, text, overrides, n);
-    else if (size > RECIPE_MAX)
+    else if (cut)
         rc = err_set(GPT_INPUT, "'%s': expected at most %d bytes, found more", path, RECIPE_MAX);
     else if (strlen(text) != size)
         rc = err_set(GPT_INPUT, "%s: offset %zu: a NUL byte; a recipe is text", path, strlen(text));

@@ -31,26 +31,60 @@ static bool has_no_loss(const struct stage *s)
     return !some;
 }
 
-/* Windows and sequences that no micro-batch is long enough for; weights and rates of zero. */
-static void remark_stage(const struct remarks *m, const struct recipe *r, int i)
+/* Stages that one remark is of, and the largest of their numbers. */
+struct stages_said {
+    int n;
+    char list[160]; /* "stages.0, 2" */
+    long long most;
+};
+
+static void add_stage(struct stages_said *s, int i, long long number)
 {
-    const struct stage *s = &r->stages[i];
-    long long tokens = s->tokens / r->data.chunks, window = (long long)s->window * r->model.block;
-    if (window > tokens)
+    size_t used = strlen(s->list);
+    snprintf(s->list + used, sizeof s->list - used, s->n++ ? ", %d" : "stages.%d", i);
+    s->most = number > s->most ? number : s->most;
+}
+
+/* Remarks on windows and sequences that no micro-batch is long enough for, weights and rates of
+ * zero: a line a kind, whatever the number of stages. */
+static void remark_stages(const struct remarks *m, const struct recipe *r)
+{
+    struct stages_said window = { 0 }, sequence = { 0 }, loss = { 0 }, rate = { 0 };
+    long long shortest = INT64_MAX; /* micro-batch of those */
+    for (int i = 0; i < r->n_stages; i++) {
+        const struct stage *s = &r->stages[i];
+        long long tokens = s->tokens / r->data.chunks, far = (long long)s->window * r->model.block;
+        if (i + 1 == r->n_stages && !r->schedule.extension)
+            continue;
+        if (far > tokens || s->sequence > tokens)
+            shortest = tokens < shortest ? tokens : shortest;
+        if (far > tokens)
+            add_stage(&window, i, far);
+        if (s->sequence > tokens)
+            add_stage(&sequence, i, s->sequence);
+        if (has_no_loss(s))
+            add_stage(&loss, i, 0);
+        if ((i + 1 < r->n_stages ? s->lr : r->schedule.lr_floor) == 0)
+            add_stage(&rate, i, 0);
+    }
+    if (window.n)
         remark(
             m,
-            "stages.%d: windows of %lld tokens, and a micro-batch has %lld: no token sees so far "
-            "back in training",
-            i, window, tokens);
-    if (s->sequence > tokens)
-        remark(m,
-               "stages.%d: a sequence of %d tokens, and a micro-batch has %lld: no piece of a "
-               "document is so long",
-               i, s->sequence, tokens);
-    if (has_no_loss(s))
-        remark(m, "stages.%d: all losses have weight 0: its steps train nothing", i);
-    if ((i + 1 < r->n_stages ? s->lr : r->schedule.lr_floor) == 0)
-        remark(m, "stages.%d: the learning rate is 0: its steps train nothing", i);
+            "%s: windows of %s%lld tokens, and a micro-batch has %lld: no token sees so far back in "
+            "training",
+            window.list, window.n > 1 ? "up to " : "", window.most, shortest);
+    if (sequence.n)
+        remark(
+            m,
+            "%s: a sequence of %s%lld tokens, and a micro-batch has %lld: no piece of a document is "
+            "so long",
+            sequence.list, sequence.n > 1 ? "up to " : "", sequence.most, shortest);
+    if (loss.n)
+        remark(m, "%s: all losses have weight 0: %s steps train nothing", loss.list,
+               loss.n > 1 ? "their" : "its");
+    if (rate.n)
+        remark(m, "%s: the learning rate is 0: %s steps train nothing", rate.list,
+               rate.n > 1 ? "their" : "its");
 }
 
 /* Singular values are at most 1 before the first row. */
@@ -71,8 +105,6 @@ static void remark_coeffs(const struct remarks *m, const struct recipe *r)
 void recipe_remarks(const struct recipe *r, void (*say)(void *ctx, const char *text), void *ctx)
 {
     struct remarks m = { say, ctx };
-    for (int i = 0; i < r->n_stages; i++)
-        if (i + 1 < r->n_stages || r->schedule.extension)
-            remark_stage(&m, r, i);
+    remark_stages(&m, r);
     remark_coeffs(&m, r);
 }

@@ -46,7 +46,10 @@ struct number {
 /* Where a stage may stand, and what it is. */
 enum {
     STAGE_BEFORE = 1, /* before the write: works on X */
-    STAGE_WRITES = 2
+    STAGE_WRITES = 2,
+    STAGE_BEHIND = 4, /* also behind the write */
+    STAGE_EACH = 8, /* reads no other element: for tables and vectors, too */
+    STAGE_MEAN = 16 /* its first number is the past's weight in a running mean */
 };
 
 enum stage_id {
@@ -99,6 +102,8 @@ struct rule {
 /* Words of flags: STAGE_FLAG(u, "nesterov"). */
 bool stage_has(const struct stage_use *u, const char *flag);
 static inline int rule_chains(const struct rule *r) { return r->join == RULE_SINGLE ? 1 : 2; }
+/* The first stage of its chains that needs whole matrices, or NULL. */
+const struct stage_use *rule_of_matrices(const struct rule *r);
 /* The first use of a stage in any of the rule's chains, or NULL. */
 const struct stage_use *rule_stage(const struct rule *r, enum stage_id id);
 /* The stage's use in a chain, or NULL. */
@@ -109,7 +114,7 @@ static inline bool chain_is_adam(const struct chain *c)
 {
     return c->use[c->write].id == STAGE_adam;
 }
-/* True if adam alone moves the parameter. Else it needs a bank, whose matrices are dealt whole. */
+/* True if adam alone moves the parameter. */
 static inline bool rule_is_adam(const struct rule *r)
 {
     return r->join == RULE_SINGLE && chain_is_adam(&r->chain[0]);

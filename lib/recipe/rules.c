@@ -190,53 +190,107 @@ static int read_rows(const struct line *l, const char *at, const char *name, str
     return 0;
 }
 
-/* The words behind a stage's own: its numbers in their order, then "name value" and flags in any. */
-static int read_words(struct line *l, struct chain *c, struct stage_use *u, const char *stage)
+/* A number of a stage: its name and, where it may be absent, what it then is. */
+struct slot {
+    const char *name;
+    int length;
+    bool optional;
+    double preset;
+};
+
+static bool slot_of(const struct stage_row *row, int k, struct slot *s)
+{
+    int n = 0;
+    const char *word = list_word(row->numbers, k, &n);
+    const char *preset = word ? memchr(word, '=', (size_t)n) : NULL;
+    *s = preset ? (struct slot){ word, (int)(preset - word), true, strtod(preset + 1, NULL) }
+                : (struct slot){ word, n, false, 0 };
+    return word != NULL;
+}
+
+static bool same_word(const char *word, const char *name, int n)
+{
+    return strlen(word) == (size_t)n && !strncmp(word, name, (size_t)n);
+}
+
+/* Slots that are no number of the stage's: polar's rows. */
+static int slots_before(const struct stage_use *u) { return u->id == STAGE_polar; }
+
+/* Reads a flag, or the name of a number and the number. */
+static int read_option(struct line *l, struct stage_use *u)
 {
     const struct stage_row *row = &stage_rows[u->id];
     char word[64];
-    const char *name, *at;
-    int n = 0, k = 0, rc = 0;
+    const char *at = next_word(l, word), *name;
+    struct number *x = u->number;
+    struct slot s;
+    int n, rc;
 
-    if (u->id == STAGE_polar) {
-        at = next_word(l, word);
-        if ((rc = read_rows(l, at, word, &c->polar)))
-            return rc;
-        k = 1;
-    }
-    for (int first = k; (name = list_word(row->numbers, k, &n)) && !memchr(name, '=', (size_t)n);
-         k++) {
-        at = next_word(l, word);
-        if (!*word || *word == '|')
-            return fault(l, stage, "%s takes %.*s, a number", row->word, n, name);
-        if ((rc = read_number(l, at, word, &u->number[k - first])))
-            return rc;
-    }
-    int optional = k - (u->id == STAGE_polar), given = k;
-    for (; (name = list_word(row->numbers, k, &n)); k++)
-        u->number[optional + k - given] = (struct number){
-            .n = 1, .value = { strtod((const char *)memchr(name, '=', (size_t)n) + 1, NULL) }
-        };
-    while (!rc && !peek(l, "|") && !peek(l, "")) {
-        bool known = false;
-        at = next_word(l, word);
-        for (k = 0; (name = list_word(row->flags, k, &n)) && !known; k++)
-            if ((known = strlen(word) == (size_t)n && !strncmp(name, word, (size_t)n)))
-                u->flags |= 1u << k;
-        for (k = given; !known && (name = list_word(row->numbers, k, &n)); k++) {
-            size_t length = (size_t)((const char *)memchr(name, '=', (size_t)n) - name);
-            if (strlen(word) != length || strncmp(name, word, length))
-                continue;
-            known = true;
-            at = next_word(l, word);
-            rc = read_number(l, at, word, &u->number[optional + k - given]);
-            if (!rc && u->number[optional + k - given].n > 1)
-                rc = fault(l, at, "'%.*s' is one number for the whole run", (int)length, name);
+    for (int k = 0; (name = list_word(row->flags, k, &n)); k++)
+        if (same_word(word, name, n)) {
+            u->flags |= 1u << k;
+            return 0;
         }
-        if (!known)
-            return fault(l, at, "%s has no word '%s'", row->word, word);
+    for (int k = slots_before(u); slot_of(row, k, &s); k++, x++)
+        if (s.optional && same_word(word, s.name, s.length)) {
+            at = next_word(l, word);
+            rc = read_number(l, at, word, x);
+            return rc || x->n == 1
+                       ? rc
+                       : fault(l, at, "'%.*s' is one number for the whole run", s.length, s.name);
+        }
+    return fault(l, at, "%s has no word '%s'", row->word, word);
+}
+
+/* The words behind a stage's own: of polar its rows, then its numbers in their order, then options. */
+static int read_words(struct line *l, struct chain *c, struct stage_use *u, const char *stage)
+{
+    const struct stage_row *row = &stage_rows[u->id];
+    int rows = slots_before(u), rc = 0;
+    char word[64];
+    struct slot s;
+
+    for (int k = 0; slot_of(row, k, &s) && !rc; k++) {
+        if (s.optional) {
+            u->number[k - rows] = (struct number){ .n = 1, .value = { s.preset } };
+            continue;
+        }
+        const char *at = next_word(l, word);
+        if (k < rows)
+            rc = read_rows(l, at, word, &c->polar);
+        else if (!*word || *word == '|')
+            rc = fault(l, stage, "%s takes %.*s, a number", row->word, s.length, s.name);
+        else
+            rc = read_number(l, at, word, &u->number[k - rows]);
     }
+    while (!rc && !peek(l, "|") && !peek(l, ""))
+        rc = read_option(l, u);
     return rc;
+}
+
+/* Where a stage may not stand, behind what the chain has by now. */
+static int check_place(const struct line *l, const char *at, const struct chain *c,
+                       enum stage_id id)
+{
+    const char *word = stage_rows[id].word;
+    const struct stage_use *last = c->n ? &c->use[c->n - 1] : NULL;
+    bool decay = last && last->id == STAGE_decay;
+
+    if (c->n == MAX_USES)
+        return fault(l, at, "more than %d stages", MAX_USES);
+    if ((id == STAGE_polar || id == STAGE_shape || id == STAGE_decay) && chain_stage(c, id))
+        return fault(l, at, "a chain has one %s", word);
+    if (c->write >= 0 && !(stage_rows[id].what & STAGE_BEHIND))
+        return fault(l, at, "%s stands behind %s, which writes the weight", word,
+                     stage_rows[c->use[c->write].id].word);
+    if (c->write < 0 && decay && id != STAGE_step)
+        return fault(l, at,
+                     "decay is part of the write: it stands right in front of step or behind");
+    if (id == STAGE_adam && c->n)
+        return fault(l, at, "adam is all of its chain");
+    if (c->write >= 0 && c->use[c->write].id == STAGE_adam)
+        return fault(l, at, "adam is all of its chain, and has a decay of its own");
+    return 0;
 }
 
 static int read_stage(struct line *l, struct chain *c)
@@ -244,29 +298,20 @@ static int read_stage(struct line *l, struct chain *c)
     char word[64];
     const char *at = next_word(l, word);
     struct suggest s = suggest_for(word);
-    int id = 0;
+    int id = 0, rc;
     while (id < N_STAGE_ROWS && strcmp(stage_rows[id].word, word))
         suggest_try(&s, stage_rows[id++].word);
     if (id == N_STAGE_ROWS)
         return fault(l, at, "'%s' is no stage%s", word, suggest_text(&s));
-    if (c->n == MAX_USES)
-        return fault(l, at, "more than %d stages", MAX_USES);
-    struct stage_use *u = &c->use[c->n], *before = c->n ? u - 1 : NULL;
+    if ((rc = check_place(l, at, c, (enum stage_id)id)))
+        return rc;
+    struct stage_use *u = &c->use[c->n];
     *u = (struct stage_use){ .id = (enum stage_id)id };
-    if (c->write >= 0)
-        return fault(l, at, "%s stands behind %s, which writes the weight", word,
-                     stage_rows[c->use[c->write].id].word);
-    if (before && before->id == STAGE_decay && u->id != STAGE_step)
-        return fault(l, at, "decay is part of the write: it stands right in front of step");
-    if ((u->id == STAGE_polar || u->id == STAGE_shape) && chain_stage(c, u->id))
-        return fault(l, at, "a chain has one %s", word);
-    if (u->id == STAGE_adam && c->n)
-        return fault(l, at, "adam is all of its chain");
-    int rc = read_words(l, c, u, at);
+    rc = read_words(l, c, u, at);
     if (!rc && stage_has(u, "round") && !chain_stage(c, STAGE_polar))
         rc = fault(l, at, "round is to the type of polar, which does not stand before it");
-    if (!rc && stage_has(u, "plain") && stage_has(u, "cautious"))
-        rc = fault(l, at, "a decay is plain or cautious");
+    if (!rc && stage_has(u, "plain") + stage_has(u, "cautious") + stage_has(u, "strict") > 1)
+        rc = fault(l, at, "a decay is plain, cautious or strict");
     if (stage_rows[id].what & STAGE_WRITES)
         c->write = c->n;
     c->n++;
@@ -346,7 +391,7 @@ static int read_join(struct line *l, struct rule *out)
     if ((rc = read_named(l, &out->chain[1])))
         return rc;
     if (chain_is_adam(&out->chain[0]))
-        return fault(l, l->text, "the first of a join is a chain of a bank, and adam none");
+        return fault(l, l->text, "the first of a join is a chain of other stages than adam");
     at = next_word(l, word);
     if (strcmp(word, out->join == RULE_THEN ? "at" : "weight"))
         return fault(l, at, "expected '%s', found '%s'", out->join == RULE_THEN ? "at" : "weight",
@@ -444,6 +489,15 @@ const struct stage_use *rule_stage(const struct rule *r, enum stage_id id)
     for (int c = 0; c < rule_chains(r) && !u; c++)
         u = chain_stage(&r->chain[c], id);
     return u;
+}
+
+const struct stage_use *rule_of_matrices(const struct rule *r)
+{
+    for (int c = 0; c < rule_chains(r); c++)
+        for (int k = 0; k < r->chain[c].n; k++)
+            if (!(stage_rows[r->chain[c].use[k].id].what & STAGE_EACH))
+                return &r->chain[c].use[k];
+    return NULL;
 }
 
 bool rule_reads_beta2(const struct rule *r)

@@ -71,7 +71,7 @@ int states_of(const struct recipe *r, int param, struct state *out)
     add(&t, "weight", STATE_WEIGHT, recipe_stored(s));
     if (s->stored == DT_E4M3)
         add(&t, "weight.scale", STATE_SCALE, DT_F32)->cols = 1;
-    if (!rule_is_adam(&s->rule) && s->dtype == DT_BF16)
+    if (!rule_is_adam(&s->rule) && s->dtype == DT_BF16 && s->stored == DT_NONE)
         add(&t, "mantissa", STATE_MASTER, DT_U16);
     for (int c = 0; c < rule_chains(&s->rule); c++)
         for (int k = 0; k < s->rule.chain[c].n; k++)
@@ -80,7 +80,7 @@ int states_of(const struct recipe *r, int param, struct state *out)
         add_scaled(&t, "exp_avg", STATE_RULE, s->exp_avg);
         add_scaled(&t, "exp_avg_sq", STATE_RULE, s->exp_avg_sq);
     }
-    if (rule_is_adam(&s->rule) && s->master != DT_NONE)
+    if (s->master != DT_NONE)
         add_scaled(&t, recipe_master_kind(s), STATE_MASTER, s->master);
     if (recipe_delayed(r, s)) {
         struct state *a = add(&t, "weight.amax", STATE_AMAX, DT_F32);

@@ -246,8 +246,9 @@ static int lr_of(const struct row *w, char *text, struct param_spec *p)
         rc = factor_of(w, item[i], &v);
         p->lr_mul[i] = (float)v;
     }
-    if (!rc && p->n_lr > 1 && rule_is_adam(&p->rule))
-        return recipe_error(w->r, w->line, "adam takes one multiplier, found %d", p->n_lr);
+    if (!rc && p->n_lr > 1 && (rule_is_adam(&p->rule) || p->matrices == 1))
+        return recipe_error(w->r, w->line, "%s takes one multiplier, found %d",
+                            rule_is_adam(&p->rule) ? "adam" : "one matrix", p->n_lr);
     return rc;
 }
 
@@ -298,9 +299,6 @@ static int bind_param(struct row *w, int i)
         return rc;
     p->wd_mul = (float)wd;
     p->early = early;
-    if (!rule_is_adam(&p->rule) && (p->stored != DT_NONE || p->codes))
-        return recipe_error(w->r, w->line, "%s is written by adam, and this is under %s", w->col[1],
-                            w->col[3]);
     /* Which rows a rank touches is known of this table alone. */
     if (p->comms == COMMS_SPARSE &&
         (strcmp(p->label, "bigram_embed") || !rule_is_adam(&p->rule) || !w->r->model.bigram.rows))
@@ -579,6 +577,7 @@ int recipe_bind_states(struct recipe *r)
         p->every = rule_is_adam(&p->rule) ? r->optimizer.adam.every : 1;
         if (!rule_is_adam(&p->rule)) {
             p->exp_avg = p->exp_avg_sq = DT_F32;
+            p->master = p->stored == DT_NONE ? DT_NONE : DT_F32;
             continue;
         }
         state_master(p, r->precision.adam.master);

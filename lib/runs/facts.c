@@ -13,7 +13,7 @@
 const char *const fact_name[FACTS] = { "source", "recipe",      "data", "gpu",
                                        "driver", "environment", "code" };
 
-enum { RULE_MIN = 80, SOURCE_LINES = 2 };
+enum { LINE_MIN = 80, SOURCE_LINES = 2 };
 enum {
     E_TOOL,
     E_COMMIT,
@@ -91,7 +91,7 @@ static void text_add(struct facts *f, struct fact_text *t, const char *s, size_t
 
 bool facts_is_rule(const char *line, size_t n)
 {
-    if (n < RULE_MIN)
+    if (n < LINE_MIN)
         return false;
     for (size_t i = 0; i < n; i++)
         if (line[i] != '=')

@@ -172,7 +172,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
         for (size_t f = 0; f < sizeof must / sizeof *must; f++)
             check_within(r, g, in, must[f]);
         check_steps(r, in);
-        if (k->rule == RULE_T)
+        if (k->rule == JUDGE_T)
             check_clocks(r, in);
         if (!k->systems_only)
             check_twice(r, in);
@@ -181,7 +181,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
         return;
     check_shared(r, &g->group[0], own);
     check_between(r, g, own, FACT_DATA);
-    if (k->rule != RULE_T)
+    if (k->rule != JUDGE_T)
         return;
     check_between(r, g, own, FACT_GPU);
     int32_t a = clock_of(&g->group[0]), b = clock_of(own);
@@ -236,7 +236,7 @@ static void check_loss(struct reasons *r, const struct judgement *v, const struc
         add(r, "loss not demonstrated: mean %.4f is above %g", s->loss.mean, k->target);
     else if (k->systems_only)
         return;
-    else if (k->rule == RULE_Z)
+    else if (k->rule == JUDGE_Z)
         check_loss_z(r, s, v->z, k);
     else if (!(s->loss.mean < k->target))
         add(r, "loss not demonstrated: mean %.4f is not below %g", s->loss.mean, k->target);
@@ -261,7 +261,7 @@ static void check_time(struct reasons *r, const struct judgement *v, const struc
                        int group, const struct criteria *k)
 {
     double difference = v->own.time.mean - v->base.time.mean;
-    if (k->rule == RULE_Z) {
+    if (k->rule == JUDGE_Z) {
         if (isnan(v->own.steps - v->base.steps))
             add(r, "not fewer steps: published lists have none");
         else if (!(v->own.steps < v->base.steps))
@@ -305,7 +305,7 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
                       const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
-    if (group && k->rule == RULE_LOSS) {
+    if (group && k->rule == JUDGE_LOSS) {
         add(r, "better: mean loss lower by %.5f (p %s, Welch, %s)",
             v->base.loss.mean - s->loss.mean, p_below(v->loss_p, k->alpha).text, tail_name(k));
         return;
@@ -314,12 +314,12 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
     r->n = 0;
     if (k->systems_only)
         add(r, "mean loss %.4f <= %g (the test is waived)", s->loss.mean, k->target);
-    else if (k->rule == RULE_Z)
+    else if (k->rule == JUDGE_Z)
         add(r, "mean loss %.5f, (%g - mean) sqrt(%d) = %.5f >= %g", s->loss.mean, k->target,
             s->runs, v->z, Z_MARGIN);
     else
         add(r, "mean loss %.4f < %g (p %s)", s->loss.mean, k->target, p_below(s->p, k->alpha).text);
-    if (group && k->rule == RULE_Z)
+    if (group && k->rule == JUDGE_Z)
         add(r, "%g steps fewer", v->base.steps - s->steps);
     else if (group)
         add(r, "%.4f s faster (time p %s, Welch, %s)", v->base.time.mean - s->time.mean,
@@ -329,7 +329,7 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
 static void say_rounding(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
-    if (k->rule == RULE_T && !k->systems_only && s->p_low < k->alpha && s->p_high >= k->alpha)
+    if (k->rule == JUDGE_T && !k->systems_only && s->p_low < k->alpha && s->p_high >= k->alpha)
         add(r, "but the losses are rounded and p may be anything from %s to %s",
             p_text(s->p_low).text, p_text(s->p_high).text);
 }
@@ -369,7 +369,7 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     }
     if (!k->mixed)
         check_equal(&r, g, group, k);
-    if (group && k->rule == RULE_LOSS) {
+    if (group && k->rule == JUDGE_LOSS) {
         check_better(&r, v, k);
     } else {
         check_loss(&r, v, k);

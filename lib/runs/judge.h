@@ -8,8 +8,8 @@
  *
  * The rules of track 1: the runs are of one program, recipe, data, machine and number of
  * steps; their mean loss lies below the target with p < alpha (one sample, lower tail); they
- * are faster with p < alpha (Welch). RULE_Z is track 3's: (target - mean) sqrt(n) >= 0.004,
- * and fewer steps instead of less time. RULE_LOSS asks only whether the mean loss is below the
+ * are faster with p < alpha (Welch). JUDGE_Z is track 3's: (target - mean) sqrt(n) >= 0.004,
+ * and fewer steps instead of less time. JUDGE_LOSS asks only whether the mean loss is below the
  * baseline's, p < alpha (Welch). Group 0 itself is compared with the target alone; without a target
  * nothing is judged of it.
  */
@@ -20,10 +20,10 @@
 #include "runs/gather.h"
 
 #define Z_MARGIN 0.004 /* track 3: three deviations of 0.0013 */
-enum rule { RULE_T, RULE_Z, RULE_LOSS };
+enum rule { JUDGE_T, JUDGE_Z, JUDGE_LOSS };
 enum tail { TAIL_TWO, TAIL_LOWER };
 struct criteria {
-    double target, alpha; /* target NaN: none; then only RULE_LOSS judges */
+    double target, alpha; /* target NaN: none; then only JUDGE_LOSS judges */
     int32_t at_step; /* runs are judged there; 0: at their end */
     enum rule rule;
     enum tail tail; /* of Welch's tests */

@@ -340,8 +340,12 @@ static int take_line(struct logread *r, const char *line, size_t n, bool termina
     struct stepline s;
     const char *why = "";
     r->line++;
-    if (n && line[n - 1] == '\r')
+    if (n && line[n - 1] == '\r') /* as text_plain_lines has it, of a text that is not held */
         n--;
+    if (r->line == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
+        line += 3;
+        n -= 3;
+    }
     if (n <= LINE_MAX_BYTES && memchr(line, '\033', n)) {
         memmove(r->buf, line, n);
         line = r->buf;

@@ -25,15 +25,15 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
              "time_diff:f4:Time_+/- time_p:p:Time_p loss_mean:f%d:Loss_μ loss_sd:f%d:Loss_σ "
              "loss_diff:f%d:Loss_+/- %s",
              digits, digits, digits,
-             all                 ? "p:p p_low:p p_high:p z:f5 loss_p:p"
-             : k->rule == RULE_T ? "p:p p_low:p:p_from p_high:p:p_to"
-             : k->rule == RULE_Z ? "z:f5"
-             : g->n > 1          ? "loss_p:p:Loss_p"
-                                 : "");
+             all                  ? "p:p p_low:p p_high:p z:f5 loss_p:p"
+             : k->rule == JUDGE_T ? "p:p p_low:p:p_from p_high:p:p_to"
+             : k->rule == JUDGE_Z ? "z:f5"
+             : g->n > 1           ? "loss_p:p:Loss_p"
+                                  : "");
     report_table(r, "groups", NULL, columns);
     for (int i = 0; i < g->n; i++) {
         const struct group_sum *s = &v[i].own, *b = &v[0].own;
-        double p = all || k->rule == RULE_T ? s->p : k->rule == RULE_Z ? v[i].z : v[i].loss_p;
+        double p = all || k->rule == JUDGE_T ? s->p : k->rule == JUDGE_Z ? v[i].z : v[i].loss_p;
         report_row(r, g->group[i].name, (int64_t)s->runs, s->steps, s->time.mean, s->time.sd,
                    s->time.mean - b->time.mean, v[i].time_p, s->loss.mean, s->loss.sd,
                    s->loss.mean - b->loss.mean, p, s->p_low, s->p_high, v[i].z, v[i].loss_p);
@@ -42,13 +42,13 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
         return;
     if (g->n > 1)
         report_line(r, "legend", "σ with n - 1. Time p%s: Welch, %s.",
-                    k->rule == RULE_LOSS ? ", Loss p" : "",
+                    k->rule == JUDGE_LOSS ? ", Loss p" : "",
                     k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
     if (k->at_step)
         report_line(r, "legend", "Losses and times are those at step %d.", (int)k->at_step);
-    if (k->rule == RULE_Z)
+    if (k->rule == JUDGE_Z)
         report_line(r, "legend", "z: (target - mean) sqrt(n).");
-    else if (k->rule == RULE_T)
+    else if (k->rule == JUDGE_T)
         report_line(r, "legend",
                     "p: one-sample t against %g, lower tail; from, to: as far as the "
                     "rounding of the losses moves it.",

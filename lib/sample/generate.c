@@ -289,6 +289,8 @@ static void release(struct job *j)
     free(j->w), free(j->slot), free(j->row), free(j->rows_host), free(j->graph);
 }
 
+bool generate_can_ignore_end(const struct vocab *v) { return v->bos == v->size - 1; }
+
 int generate(struct generate *g, const struct prompts *p)
 {
     size_t s = (size_t)g->decoder->sequences, n = (size_t)p->n * (size_t)g->count;
@@ -306,7 +308,7 @@ int generate(struct generate *g, const struct prompts *p)
         j.slot[i] = -1;
     for (int i = 0; i < j.n && !rc; i++)
         j.w[i].prompt = i / g->count, j.w[i].number = i % g->count;
-    g->choice.classes = g->vocab->bos + !g->ignore_end;
+    g->choice.classes = g->vocab->size - (g->ignore_end && generate_can_ignore_end(g->vocab));
     if (!rc)
         rc = work(&j);
     release(&j);

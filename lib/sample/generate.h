@@ -45,6 +45,8 @@ struct generate {
 /* The longest that a sequence may become: what the decoder's context and the model's rotary table
  * must hold. */
 int64_t generate_context(const struct prompts *p, int tokens);
+/* True if the end of a text is an id that can be left out: the last. */
+bool generate_can_ignore_end(const struct vocab *v);
 int generate(struct generate *g, const struct prompts *p) MUST_CHECK;
 
 #endif

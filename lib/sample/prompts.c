@@ -170,7 +170,7 @@ int prompts_read(struct prompts *p, const char *path, bool jsonl, bool tabs)
 {
     char *s;
     size_t n;
-    int rc = file_read(path, 0, &s, &n);
+    int rc = file_read_text(path, 0, &s, &n);
     if (rc)
         return rc;
     rc = take_lines(p, path, s, n, jsonl, tabs);

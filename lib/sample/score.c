@@ -111,6 +111,10 @@ int score_shards(struct scorer *s, const char *data, const char *run, const stru
     struct val *val = NULL;
     double loss = 0;
     int rc = val_new(&val, &config);
+    const char *made = rc ? "" : strchr(val_files(val)->tokenizer, ' ');
+    if (!rc && made && strcmp(made + 1, v->sha256))
+        rc = err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s %s",
+                     data, val_files(val)->tokenizer, v->name, v->sha256);
 
     *out = (struct score){ .tokens = n * r->data.val.chunk };
     begin(s);
@@ -119,9 +123,13 @@ int score_shards(struct scorer *s, const char *data, const char *run, const stru
         if ((rc = val_chunk(val, 0, k, &c)))
             break;
         evaluate(s, &c, 0, c.tokens);
-        for (int t = 0; t < c.tokens; t++)
-            if (c.tgt[t] < v->tokens)
-                out->bytes += v->begin[c.tgt[t] + 1] - v->begin[c.tgt[t]];
+        for (int t = 0; t < c.tokens; t++) {
+            uint32_t rank = vocab_rank(v, (uint16_t)c.tgt[t]);
+            size_t bytes = 0;
+            if (rank != TOKEN_NONE)
+                vocab_token(v, (int)rank, &bytes);
+            out->bytes += (int64_t)bytes;
+        }
         rc = s->m->ops->status(s->m->ops);
     }
     if (!rc && !(rc = take_loss(s, &loss)))

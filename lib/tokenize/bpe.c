@@ -362,6 +362,13 @@ static inline uint16_t *put_batch(struct bpe *b, struct batch *k, uint16_t *out)
     return out;
 }
 
+/* Puts ids in place of n ranks. */
+static void to_ids(const struct vocab *v, uint16_t *tokens, size_t n)
+{
+    for (size_t i = 0; v->id && i < n; i++)
+        tokens[i] = v->id[tokens[i]];
+}
+
 size_t bpe_encode(struct bpe *b, const char *text, size_t len, bool more, uint16_t *tokens)
 {
     const uint8_t *s = (const uint8_t *)text;
@@ -395,6 +402,7 @@ size_t bpe_encode(struct bpe *b, const char *text, size_t len, bool more, uint16
     }
     look_up(b, &batch[k ^ 1], s + from, len - from);
     out = put_batch(b, &batch[k ^ 1], out);
+    to_ids(b->v, tokens, (size_t)(out - tokens));
     return (size_t)(out - tokens);
 }
 
@@ -403,12 +411,13 @@ size_t bpe_decode(const struct vocab *v, const uint16_t *tokens, size_t n, char 
     size_t m = 0;
 
     for (size_t i = 0; i < n; i++) {
+        uint32_t rank = vocab_rank(v, tokens[i]);
         size_t k;
         const uint8_t *s;
 
-        if (tokens[i] >= v->tokens)
+        if (rank == TOKEN_NONE)
             continue;
-        s = vocab_token(v, tokens[i], &k);
+        s = vocab_token(v, (int)rank, &k);
         if (k > room - m)
             break;
         memcpy(out + m, s, k);
@@ -484,6 +493,7 @@ static size_t give_out(struct bpe_run *r, size_t count, uint16_t *tokens)
         if (!stays(r, at, r->token[k - 1]))
             continue;
         memcpy(tokens, r->token, k * sizeof *tokens);
+        to_ids(v, tokens, k);
         r->before = r->token[k - 1];
         r->begun = true;
         memmove(r->text, r->text + at, r->n - at);
@@ -514,6 +524,7 @@ void bpe_run_end(struct bpe_run *r, uint16_t *tokens, size_t *m)
 {
     *m = 0;
     bpe_encode_after(r->b, before(r), r->text, r->n, tokens, m);
+    to_ids(r->b->v, tokens, *m);
     r->n = 0;
     r->begun = false;
 }

@@ -66,13 +66,13 @@ void bpe_run_end(struct bpe_run *r, uint16_t *tokens, size_t *m);
 size_t bpe_run_room(const struct bpe_run *r, size_t n);
 void bpe_run_release(struct bpe_run *r);
 
-/* Bytes of a token; the document start and ids above have none. */
+/* Bytes of tokens by their ids; the document start and ids without a rank have none. */
 size_t bpe_decode(const struct vocab *v, const uint16_t *tokens, size_t n, char *out, size_t room);
 
-/* Whether `right` can follow `left`: BPE of their bytes together gives just
+/* By ranks: whether `right` can follow `left`: BPE of their bytes together gives just
  * these two. */
 bool bpe_may_follow(const struct vocab *v, uint32_t left, uint32_t right);
-/* The tokens of n bytes of one pre-token, behind the token `before` of it, or
+/* The ranks of the tokens of n bytes of one pre-token, behind the token `before` of it, or
  * TOKEN_NONE at its begin. False if there is no boundary behind that token in
  * the encoding. n as reserved, with BPE_PAD bytes behind; out: n + BPE_SLACK. */
 bool bpe_encode_after(struct bpe *b, uint32_t before, const uint8_t *s, size_t n, uint16_t *out,

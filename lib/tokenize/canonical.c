@@ -121,17 +121,24 @@ static void plant(struct maker *k)
     }
 }
 
+/* Sets the bit of a rank's id. */
+static void set(const struct maker *k, uint32_t *row, int rank)
+{
+    uint32_t id = vocab_id(k->v, (uint32_t)rank);
+    row[id >> 5] |= 1u << (id & 31);
+}
+
 /* Merge `id` goes before those that put its right half into tokens of that half's subtree. */
 static void bar(const struct maker *k, uint32_t *row, int id)
 {
     uint32_t right = vocab_right(k->v, (uint32_t)id);
     int32_t at = k->begin[right], end = at + k->size[right];
 
-    row[right >> 5] |= 1u << (right & 31);
+    set(k, row, (int)right);
     for (at++; at < end && k->order[at] < id; at += k->size[k->order[at]])
         ;
     for (; at < end; at++)
-        row[k->order[at] >> 5] |= 1u << (k->order[at] & 31);
+        set(k, row, k->order[at]);
 }
 
 static void bar_after(const struct maker *k, uint32_t *row, int before)
@@ -192,8 +199,9 @@ static int add_row(struct maker *k, int before)
     if (rc)
         return rc;
     memset(m->bits + (size_t)m->rows * n, 0, n * sizeof *m->bits);
-    if (before < k->v->tokens && k->v->split)
-        bar_after(k, m->bits + (size_t)m->rows * n, before);
+    uint32_t rank = before < k->v->size ? vocab_rank(k->v, (uint16_t)before) : TOKEN_NONE;
+    if (rank != TOKEN_NONE && k->v->split)
+        bar_after(k, m->bits + (size_t)m->rows * n, (int)rank);
     m->row[before] = settle(k);
     return 0;
 }
@@ -201,11 +209,11 @@ static int add_row(struct maker *k, int before)
 /* The rows of all tokens that begin with one of a set. */
 static void fill_joined(struct maker *k, uint32_t *rows)
 {
-    for (int set = 0; set < 32; set++) {
-        k->joined[set] = rows + (int64_t)set * k->m->words;
+    for (int kinds = 0; kinds < 32; kinds++) {
+        k->joined[kinds] = rows + (int64_t)kinds * k->m->words;
         for (int id = 0; id < k->v->tokens; id++)
-            if (k->beginning[id] & set)
-                k->joined[set][id >> 5] |= 1u << (id & 31);
+            if (k->beginning[id] & kinds)
+                set(k, k->joined[kinds], id);
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 struct list {
     char **v;
     int n;
+    struct source_note *left_out;
 };
 
 static int add(struct list *l, const char *path)
@@ -20,24 +22,6 @@ static int add(struct list *l, const char *path)
     if (grow_one(&l->v, l->n, sizeof *l->v))
         return GPT_SYSTEM;
     return (l->v[l->n] = strdup(path)) ? (l->n++, 0) : err_memory();
-}
-
-bool has_extension(const char *name, const char *extensions)
-{
-    size_t n = strlen(name);
-
-    if (n > 4 && !strcmp(name + n - 4, ".zst"))
-        n -= 4;
-    else if (n > 3 && !strcmp(name + n - 3, ".gz"))
-        n -= 3;
-    for (const char *e = extensions; *e;) {
-        size_t k = strcspn(e, ",");
-
-        if (k && n > k && name[n - k - 1] == '.' && !memcmp(name + n - k, e, k))
-            return true;
-        e += k + (e[k] == ',');
-    }
-    return false;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -90,6 +74,8 @@ static int walk_entry(struct list *l, const char *dir, const struct folder *f, c
         rc = leads_back(f, &inner.st) ? 0 : walk(l, path, &inner, extensions);
     else if (S_ISREG(inner.st.st_mode) && has_extension(name, extensions))
         rc = add(l, path);
+    else if (S_ISREG(inner.st.st_mode))
+        source_note_add(l->left_out, path);
     free(path);
     return rc;
 }
@@ -118,9 +104,27 @@ static int walk(struct list *l, const char *dir, const struct folder *f, const c
     return rc;
 }
 
-int source_list_files(const struct source_config *c, char ***files, int *n)
+void source_note_add(struct source_note *n, const char *path)
 {
-    struct list l = { 0 };
+    if (!n->n++)
+        snprintf(n->first, sizeof n->first, "%s", path);
+}
+
+/* Refuses a folder of which no file is taken. */
+static int none_of(const struct list *l, const char *dir, const char *extensions)
+{
+    return l->left_out->n
+               ? err_set(GPT_INPUT,
+                         "%s: expected files named *.{%s}, found others, as '%s': --ext says "
+                         "which are taken",
+                         dir, extensions, l->left_out->first)
+               : err_set(GPT_INPUT, "%s: expected files named *.{%s}, found none", dir, extensions);
+}
+
+int source_list_files(const struct source_config *c, char ***files, int *n,
+                      struct source_note *left_out)
+{
+    struct list l = { .left_out = left_out };
     int rc = 0;
 
     for (int i = 0; i < c->paths && !rc; i++) {
@@ -134,8 +138,7 @@ int source_list_files(const struct source_config *c, char ***files, int *n)
         else if (!S_ISDIR(f.st.st_mode))
             rc = add(&l, c->path[i]);
         else if (!(rc = walk(&l, c->path[i], &f, c->extensions)) && l.n == before)
-            rc = err_set(GPT_INPUT, "%s: expected files named *.{%s}, found none", c->path[i],
-                         c->extensions);
+            rc = none_of(&l, c->path[i], c->extensions);
     }
     *files = l.v;
     *n = l.n;

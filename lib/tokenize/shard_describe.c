@@ -15,7 +15,7 @@
 #include "tokenize/unicode.h"
 #include "tokenize/vocab.h"
 
-enum { GPT2_IDS = 50257, BYTE_IDS = 257 };
+enum { GPT2_IDS = 50257 };
 
 struct names {
     char **v;
@@ -98,32 +98,28 @@ static int add_shard(struct manifest *m, const char *path, char *name)
     return rc;
 }
 
-static int begin(struct manifest *m, const char *arguments, bool bytes)
+static int begin(struct manifest *m, const char *arguments, const struct vocab *v)
 {
     char tool[128];
-    struct vocab *v = NULL;
-    int rc = bytes ? vocab_bytes(&v) : 0;
     memset(m, 0, sizeof *m);
-    if (rc)
-        return rc;
     m->tool = strdup(version_tool("gpt-tokshard", tool, sizeof tool));
     m->arguments = strdup(arguments);
-    m->tokenizer = strdup(bytes ? v->name : "gpt2");
-    m->vocabulary = strdup(bytes ? v->sha256 : GPT2_SHA256);
+    m->tokenizer = strdup(v ? v->name : "gpt2");
+    m->vocabulary = strdup(v ? v->sha256 : GPT2_SHA256);
     m->unicode = strdup(unicode_version);
     m->settings = strdup("made by another program");
-    m->vocab_size = bytes ? BYTE_IDS : GPT2_IDS;
-    m->bos = m->vocab_size - 1;
-    vocab_free(v);
+    m->vocab_size = v ? v->size : GPT2_IDS;
+    m->bos = v ? v->bos : GPT2_IDS - 1;
     return m->tool && m->arguments && m->tokenizer && m->vocabulary && m->unicode && m->settings
                ? 0
                : err_memory();
 }
 
-int shard_describe(struct manifest *m, const char *dir, const char *arguments, bool bytes)
+int shard_describe(struct manifest *m, const char *dir, const char *arguments,
+                   const struct vocab *v)
 {
     struct names names = { 0 };
-    int rc = begin(m, arguments, bytes);
+    int rc = begin(m, arguments, v);
     if (!rc)
         rc = list(dir, &names);
     for (int val = 1; val >= 0; val--) /* validation first */

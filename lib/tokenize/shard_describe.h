@@ -6,18 +6,19 @@
  *     manifest_release(&m);                        // also after a failure
  *
  * Every .bin and .bin.zst of the folder is read whole: header, size, range of its tokens, document
- * starts, hashes. Files with "_val" in their names are validation. Where documents begin in the text is
- * not known: `from`, `to` and `input` are zero. Memory: one shard. One thread.
+ * starts, hashes. Files with "_val" in their names are validation. Where documents begin in the
+ * text is not known: `from`, `to` and `input` are zero. Memory: one shard. One thread.
  */
 #ifndef TOKENIZE_SHARD_DESCRIBE_H
 #define TOKENIZE_SHARD_DESCRIBE_H
 
 #include <stdbool.h>
 #include "data/manifest.h"
+#include "tokenize/vocab.h"
 
-/* bytes: the tokens are bytes, else GPT-2's. GPT_INPUT names the file that is no shard, cut short or
+/* v: whose the tokens are; NULL: GPT-2's. GPT_INPUT names the file that is no shard, cut short or
  * has a token that there is not. */
 int shard_describe(struct manifest *m, const char *dir, const char *arguments,
-                   bool bytes) MUST_CHECK;
+                   const struct vocab *v) MUST_CHECK;
 
 #endif

@@ -21,7 +21,9 @@
 struct source {
     struct source_config c;
     char **file;
+    struct kind *kind; /* of each file; of a pipe when it is opened */
     int files, next_file;
+    struct source_notes notes;
     struct zreader *z; /* of the present file, or NULL */
     const char *path;
     bool jsonl, at_end; /* of the present file */
@@ -50,26 +52,91 @@ uint64_t document_hash(const char *text, size_t n)
     return XXH3_64bits(text, n < HASHED_BYTES ? n : HASHED_BYTES);
 }
 
-/* Checks that all files can be opened before the first is read, and sums their bytes. */
+/* --- the files --- */
+
+struct identity {
+    dev_t device;
+    ino_t inode;
+    int number; /* of the file, as given */
+};
+
+static int compare_identities(const void *pa, const void *pb)
+{
+    const struct identity *a = pa, *b = pb;
+
+    return a->device != b->device ? (a->device > b->device) - (a->device < b->device)
+           : a->inode != b->inode ? (a->inode > b->inode) - (a->inode < b->inode)
+                                  : a->number - b->number;
+}
+
+/* Notes the files that were given before. */
+static void note_twice(struct source *s, struct identity *id, int n)
+{
+    int first = s->files;
+
+    qsort(id, (size_t)n, sizeof *id, compare_identities);
+    for (int i = 1; i < n; i++)
+        if (id[i].device == id[i - 1].device && id[i].inode == id[i - 1].inode) {
+            s->notes.twice.n++;
+            first = id[i].number < first ? id[i].number : first;
+        }
+    if (first < s->files)
+        snprintf(s->notes.twice.first, sizeof s->notes.twice.first, "%s", s->file[first]);
+}
+
+/* Decides the kind of file i, which is open, and notes a guess. */
+static int take_kind(struct source *s, int i, struct zreader *z)
+{
+    struct kind_wanted w = { s->c.format, s->c.field, s->c.utf8 };
+    int rc = kind_of(&s->kind[i], z, s->file[i], &w);
+
+    if (!rc && s->kind[i].guessed)
+        source_note_add(s->kind[i].jsonl ? &s->notes.jsonl : &s->notes.text,
+                        strcmp(s->file[i], "-") ? s->file[i] : "standard input");
+    return rc;
+}
+
+/* Decides the kind of a file that can be read twice, before the first is read: one that is no text
+ * ends no long job. */
+static int look_at_file(struct source *s, int i)
+{
+    struct zreader *z;
+    int rc = zreader_open(&z, s->file[i]);
+
+    if (rc)
+        return rc;
+    rc = take_kind(s, i, z);
+    zreader_close(z);
+    return rc;
+}
+
 static int look_at_files(struct source *s)
 {
+    struct identity *id = malloc(((size_t)s->files + 1) * sizeof *id);
     bool known = true;
+    int rc = id && (s->kind = calloc((size_t)s->files + 1, sizeof *s->kind)) ? 0 : err_memory();
+    int n = 0;
 
-    for (int i = 0; i < s->files; i++) {
+    for (int i = 0; i < s->files && !rc; i++) {
         struct stat st;
+        bool standard = !strcmp(s->file[i], "-");
 
-        if (!strcmp(s->file[i], "-")) {
+        if (!standard && (stat(s->file[i], &st) || access(s->file[i], R_OK))) {
+            rc = err_sys("cannot open '%s'", s->file[i]);
+        } else if (standard || !S_ISREG(st.st_mode)) {
             known = false;
-            continue;
+        } else {
+            id[n++] = (struct identity){ st.st_dev, st.st_ino, i };
+            s->total_bytes += (uint64_t)st.st_size;
+            rc = look_at_file(s, i);
         }
-        if (stat(s->file[i], &st) || access(s->file[i], R_OK))
-            return err_sys("cannot open '%s'", s->file[i]);
-        known &= S_ISREG(st.st_mode);
-        s->total_bytes += (uint64_t)st.st_size;
     }
+    if (!rc)
+        note_twice(s, id, n);
     if (!known)
         s->total_bytes = 0;
-    return 0;
+    free(id);
+    return rc;
 }
 
 int source_open(struct source **out, const struct source_config *c)
@@ -83,7 +150,7 @@ int source_open(struct source **out, const struct source_config *c)
     s->c = *c;
     if (!s->c.field)
         s->c.field = "text";
-    if ((rc = source_list_files(c, &s->file, &s->files))) {
+    if ((rc = source_list_files(c, &s->file, &s->files, &s->notes.left_out))) {
         source_close(s);
         return rc;
     }
@@ -102,6 +169,7 @@ void source_close(struct source *s)
     for (int i = 0; i < s->files; i++)
         free(s->file[i]);
     free(s->file);
+    free(s->kind);
     free(s->carry);
     free(s->raw);
     if (s->text)
@@ -109,6 +177,8 @@ void source_close(struct source *s)
     zreader_close(s->z);
     free(s);
 }
+
+const struct source_notes *source_notes(const struct source *s) { return &s->notes; }
 
 uint64_t source_read_bytes(const struct source *s)
 {
@@ -119,20 +189,16 @@ uint64_t source_total_bytes(const struct source *s) { return s->total_bytes; }
 
 static int open_next(struct source *s)
 {
-    const void *begin;
-    size_t n;
-    int rc;
+    int i = s->next_file++, rc;
+    struct stat st;
 
-    s->path = s->file[s->next_file++];
-    if ((rc = zreader_open(&s->z, s->path)) || (rc = zreader_peek(s->z, 8, &begin, &n)))
+    s->path = s->file[i];
+    if ((rc = zreader_open(&s->z, s->path)))
         return rc;
-    if (shard_begins(begin, n))
-        return err_set(GPT_INPUT,
-                       "%s: expected text, found a shard of tokens (--stats, --decode and --verify "
-                       "take one; gpt-train -d trains on it)",
-                       s->path);
-    s->jsonl = s->c.format == FORMAT_JSONL ||
-               (s->c.format == FORMAT_AUTO && has_extension(s->path, "jsonl,ndjson"));
+    if ((!strcmp(s->path, "-") || (!stat(s->path, &st) && !S_ISREG(st.st_mode))) &&
+        (rc = take_kind(s, i, s->z)))
+        return rc;
+    s->jsonl = s->kind[i].jsonl;
     s->at_end = false;
     s->carried = 0;
     s->line = 1;
@@ -425,16 +491,6 @@ static int next_text(struct source *s, struct unit *u)
     return rc;
 }
 
-static int refuse_json_as_text(const struct source *s, const struct unit *u)
-{
-    if (s->c.format == FORMAT_AUTO && !strcmp(s->path, "-") && !s->jsonl && u->begins && u->n &&
-        u->raw[0] == '{')
-        return err_set(GPT_INPUT,
-                       "-: begins like .jsonl: say --format jsonl, or --format text if it "
-                       "is to be taken as it stands");
-    return 0;
-}
-
 static int next_unit(struct source *s, struct unit *u)
 {
     int rc = 0;
@@ -446,7 +502,7 @@ static int next_unit(struct source *s, struct unit *u)
         u->jsonl = false;
     if (!rc && !u->jsonl)
         rc = next_text(s, u);
-    return rc ? rc : refuse_json_as_text(s, u);
+    return rc;
 }
 
 int source_next(struct source *s, struct unit *u)

@@ -1,13 +1,12 @@
 /* source.h - documents from files, folders and pipes, in units of work.
  *
- * A text file is a document; a .jsonl file has one a line, in a string field.
- * Either may be zstd or gzip (by its first bytes). A unit is about a mebibyte:
- * whole lines of .jsonl, or text of one document: a file, or a line longer than
- * 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart.
- * With skip_bad a line that long is first read to its end, and its text kept in an
- * unnamed file in TMPDIR.
- * A pre-token longer than a unit goes over several (run), which are to be encoded
- * in their order. Cuts depend on the text alone; memory does not depend on it.
+ * A text file is a document; JSON lines have one a line, in a string field; kind.h tells which it
+ * is, of files before the first is read. Either may be zstd or gzip (by its first bytes). A unit
+ * is about a mebibyte: whole lines of .jsonl, or text of one document: a file, or a line longer
+ * than 2 MiB, cut where the pre-tokeniser cuts too, so that units are encoded apart. With skip_bad
+ * a line that long is first read to its end, and its text kept in an unnamed file in TMPDIR. A
+ * pre-token longer than a unit goes over several (run), which are to be encoded in their order.
+ * Cuts depend on the text alone; memory does not depend on it.
  *
  *     struct source *s;
  *     if ((rc = source_open(&s, &(struct source_config){ .path = paths, .paths = n })))
@@ -23,17 +22,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
-
-enum source_format { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL };
+#include "tokenize/kind.h"
 
 struct source_config {
     const char **path; /* files, folders (walked in order of bytes), or "-" */
     int paths;
     /* of files taken from folders: "txt,md,jsonl"; .zst and .gz may follow */
     const char *extensions;
-    enum source_format
-        format; /* AUTO: by the name; a pipe that begins with '{' needs it explicitly */
+    enum source_format format;
     const char *field; /* of .jsonl; "text" if NULL */
+    bool utf8; /* as kind.h has it */
     bool skip_bad; /* as encode_config has it; for lines longer than 2 MiB */
 };
 
@@ -74,10 +72,22 @@ struct unit {
 };
 
 struct source;
-/* Lists the files; GPT_SYSTEM if one cannot be opened, GPT_INPUT if there is none. */
+/* Lists the files, and looks at each; GPT_SYSTEM if one cannot be opened, GPT_INPUT if there is
+ * none, or one is no text. */
 int source_open(struct source **s, const struct source_config *c) MUST_CHECK;
 int source_next(struct source *s, struct unit *u) MUST_CHECK;
 void source_close(struct source *s);
+/* What was decided without being asked: a number of files, and the first of them. */
+struct source_notes {
+    struct source_note {
+        int n;
+        char first[256];
+    } jsonl,
+        text; /* taken for JSON lines, whatever their names; for text, though they begin with '{' */
+    struct source_note twice; /* given before, under this name or another */
+    struct source_note left_out; /* of folders, for their names */
+};
+const struct source_notes *source_notes(const struct source *s);
 /* For progress: bytes of the files read so far and in all (0: unknown, a pipe). */
 uint64_t source_read_bytes(const struct source *s);
 uint64_t source_total_bytes(const struct source *s);
@@ -103,9 +113,10 @@ static inline bool is_blank_line(const char *p, const char *eol)
 #define HASHED_BYTES 65536
 uint64_t document_hash(const char *text, size_t n);
 
-/* file_list.c: expands the paths into files. Caller frees each and the list. */
-int source_list_files(const struct source_config *c, char ***files, int *n) MUST_CHECK;
-/* Whether the name ends in one of a list as "txt,md", perhaps with .zst or .gz. */
-bool has_extension(const char *name, const char *extensions);
+/* file_list.c: expands the paths into files; notes what folders hold besides. Caller frees each
+ * and the list. */
+int source_list_files(const struct source_config *c, char ***files, int *n,
+                      struct source_note *left_out) MUST_CHECK;
+void source_note_add(struct source_note *n, const char *path);
 
 #endif

@@ -80,10 +80,10 @@ static void count(struct token_stats *s, const uint16_t *tok, int64_t n, const s
         if (tok[i] == v->bos) {
             token_stats_document(s, *open);
             *open = 0;
-        } else {
+        } else if (vocab_rank(v, tok[i]) != TOKEN_NONE) {
             size_t bytes;
 
-            vocab_token(v, tok[i], &bytes);
+            vocab_token(v, (int)vocab_rank(v, tok[i]), &bytes);
             s->text_bytes += (int64_t)bytes;
         }
         ++*open;

@@ -471,6 +471,11 @@ static int finish(struct job *j)
     m->skipped = r->skipped;
     if ((rc = shard_folder_finish(&j->folder)))
         return rc;
+    for (int i = 0; i < m->n; i++)
+        if (m->shard[i].split == SPLIT_VAL) {
+            r->val_documents += m->shard[i].documents;
+            r->val_tokens += m->shard[i].tokens;
+        }
     r->documents = m->documents;
     r->tokens = m->tokens;
     r->invalid = m->invalid;
@@ -517,6 +522,8 @@ int tokjob_run(const struct tokjob_config *c, struct tokjob_result *r)
         rc = finish(j);
 out:
     r->cleared = j->folder.cleared;
+    if (j->source)
+        r->notes = *source_notes(j->source);
     release(j);
     return rc;
 }

@@ -52,11 +52,13 @@ struct tokjob_config {
 
 struct tokjob_result {
     int64_t documents, tokens, invalid, text_bytes;
+    int64_t val_documents, val_tokens; /* of them, for validation */
     int shards;
     double seconds;
     /* Set after a failure, too. */
     int64_t skipped; /* lines of .jsonl, with skip_bad */
     char first_skipped[SKIPPED_MESSAGE]; /* the first of them, and its fault */
+    struct source_notes notes;
     bool cleared; /* a temporary folder that a killed job had left was removed (SHARDS_TMP) */
 };
 

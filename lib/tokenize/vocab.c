@@ -25,21 +25,25 @@ static size_t base64_encode(const uint8_t *s, size_t n, char *out)
     return (size_t)(o - out);
 }
 
-/* The name of a vocabulary is the hash of its canonical rank file. */
+/* The name of a vocabulary is the hash of its canonical rank file, with ids in place of ranks, and
+ * behind it the document start where that is not the next. */
 static void set_name(struct vocab *v)
 {
     struct sha256 h;
+    char start[16];
 
     sha256_init(&h);
-    for (int id = 0; id < v->tokens; id++) {
+    for (int rank = 0; rank < v->tokens; rank++) {
         char line[2 * TOKEN_MAX_BYTES + 16];
         size_t n;
-        const uint8_t *s = vocab_token(v, id, &n);
+        const uint8_t *s = vocab_token(v, rank, &n);
 
         n = base64_encode(s, n, line);
-        n += (size_t)sprintf(line + n, " %d\n", id);
+        n += (size_t)sprintf(line + n, " %d\n", (int)vocab_id(v, (uint32_t)rank));
         sha256_add(&h, line, n);
     }
+    if (v->bos != v->tokens)
+        sha256_add(&h, start, (size_t)sprintf(start, "%d\n", v->bos));
     sha256_hex(&h, v->sha256);
     v->name = !strcmp(v->sha256, GPT2_SHA256) ? "gpt2" : "other";
 }
@@ -54,7 +58,7 @@ int vocab_load(struct vocab **out, const char *path)
     *out = NULL;
     if (!v)
         return err_memory();
-    if ((rc = file_read(path, 256u << 20, &text, &n)) || (rc = vocab_parse(v, path, text, n)))
+    if ((rc = file_read_text(path, 256u << 20, &text, &n)) || (rc = vocab_parse(v, path, text, n)))
         goto fail;
     if (v->tokens < 256) {
         rc = err_set(GPT_INPUT, "%s: expected at least 256 tokens, found %d", path, v->tokens);
@@ -62,9 +66,13 @@ int vocab_load(struct vocab **out, const char *path)
     }
     if ((rc = vocab_make_tables(v, path)))
         goto fail;
+    free(v->left_bytes);
+    v->left_bytes = NULL;
+    if (!v->size) { /* the form does not say */
+        v->bos = v->tokens;
+        v->size = v->tokens + 1;
+    }
     set_name(v);
-    v->bos = v->tokens;
-    v->size = v->tokens + 1;
     free(text);
     *out = v;
     return 0;
@@ -100,6 +108,9 @@ void vocab_free(struct vocab *v)
 {
     if (!v)
         return;
+    free(v->id);
+    free(v->rank);
+    free(v->left_bytes);
     free(v->begin);
     free(v->bytes);
     free(v->length);

@@ -1,13 +1,14 @@
 /* vocab.h - a byte-level BPE vocabulary and the tables that encoding needs.
  *
- * Token ids are merge ranks: ids 0..255 are the single bytes in GPT-2's order,
- * token 256+k is made by merge k. The document start ("<|endoftext|>") is the
- * id after the last and never comes from text. Shards hold uint16, so a
- * vocabulary of more than 65,535 tokens is refused.
+ * A token has a rank: ranks 0..255 are the single bytes in GPT-2's order, 256+k is
+ * what merge k makes. Ids, which shards hold, are ranks, unless a tokenizer.json
+ * has others. The document start ("<|endoftext|>") is the id after the last, or
+ * what that file says, and never comes from text; nor do ids without a rank.
+ * Shards hold uint16, so a vocabulary of more than 65,535 tokens is refused.
  *
  *     struct vocab *v;
  *     if ((rc = vocab_load(&v, path))) return rc;     // rank file, vocab.bpe or tokenizer.json
- *     vocab_token(v, id, &bytes, &n);
+ *     s = vocab_token(v, vocab_rank(v, id), &n);
  *     vocab_free(v);
  *
  * Read-only after vocab_load, so any number of threads may use it.
@@ -28,9 +29,11 @@
 struct vocab {
     const char *name; /* "gpt2", "bytes" or "other" */
     char sha256[65]; /* of the vocabulary written as a rank file, in whatever form it was read */
-    int tokens; /* ids 0 .. tokens-1 have bytes */
-    int bos; /* = tokens */
-    int size; /* tokens + 1 */
+    int tokens; /* ranks 0 .. tokens-1 have bytes */
+    int bos; /* id of the document start */
+    int size; /* ids are below it */
+    uint16_t *id, *rank; /* of a rank, and of an id (65536; TOKEN_NONE); NULL: they are equal */
+    uint8_t *left_bytes; /* while it is read: of a merge's left half; 0: not known */
     uint32_t *begin; /* [tokens+1] into bytes */
     uint8_t *bytes;
     /* What follows is NULL for the byte tokenizer. */
@@ -55,6 +58,16 @@ static inline uint32_t vocab_right(const struct vocab *v, uint32_t id)
     return v->split[id] & 0xffff;
 }
 
+static inline uint32_t vocab_id(const struct vocab *v, uint32_t rank)
+{
+    return v->id ? v->id[rank] : rank;
+}
+/* TOKEN_NONE: the id has no bytes. */
+static inline uint32_t vocab_rank(const struct vocab *v, uint16_t id)
+{
+    return v->rank ? v->rank[id] : id < v->tokens ? id : TOKEN_NONE;
+}
+
 /* The form is detected. GPT_INPUT names file and line; GPT_SYSTEM if it cannot
  * be read. */
 int vocab_load(struct vocab **v, const char *path) MUST_CHECK;
@@ -67,15 +80,15 @@ void vocab_free(struct vocab *v);
  * /gpt-tools/gpt2.tiktoken. Malloc'd. GPT_INPUT lists the places. */
 int vocab_find(char **path) MUST_CHECK;
 
-static inline const uint8_t *vocab_token(const struct vocab *v, int id, size_t *n)
+static inline const uint8_t *vocab_token(const struct vocab *v, int rank, size_t *n)
 {
-    *n = v->begin[id + 1] - v->begin[id];
-    return v->bytes + v->begin[id];
+    *n = v->begin[rank + 1] - v->begin[rank];
+    return v->bytes + v->begin[rank];
 }
 
 static inline uint32_t vocab_hash(uint32_t key) { return (key ^ key >> 15) * 0x9e3779b1u; }
 
-/* The token that left and right merge to, or TOKEN_NONE. */
+/* Of ranks: the token that left and right merge to, or TOKEN_NONE. */
 static inline uint32_t vocab_merge(const struct vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t key = left << 16 | right, hash = vocab_hash(key);

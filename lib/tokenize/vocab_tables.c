@@ -66,6 +66,11 @@ static int find_splits(struct vocab *v, const char *path)
                            "%s: token %d: expected the merge of two tokens of lower "
                            "rank, found %zu bytes that do not merge to it",
                            path, t, n);
+        if (v->left_bytes[t] && v->left_bytes[t] != v->begin[part[0] + 1] - v->begin[part[0]])
+            return err_set(GPT_INPUT,
+                           "%s: token %d: expected the merge of the two tokens that its bytes are "
+                           "encoded to before it, found another",
+                           path, t);
         add_pair(v, part[0], part[1], (uint32_t)t);
     }
     return 0;

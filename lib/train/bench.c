@@ -193,7 +193,9 @@ struct stage_bench {
     struct step_schedule even, odd;
     struct batch b[MAX_MICRO];
     struct comm *mute; /* without communication: each rank's collectives are its own */
-    void *muted_graph[GRAPHS];
+    struct step_plans muted_plans; /* without an exchange */
+    struct graph muted_graph[MAX_GRAPHS];
+    int n_muted;
     void *model_graph; /* or NULL: forward and backward are launched one by one */
     int32_t *touched[2]; /* rows of the bigram table, of an even and an odd step; or NULL */
     struct sparse_stats before; /* of exchanges, when the stage began */
@@ -213,13 +215,20 @@ static void run_step(struct stage_bench *s, int i)
     optim_outcome(&k->optim, p, false);
 }
 
+/* Exchanges the graphs and plans of whole steps and of those without collectives. */
 static void swap_graphs(struct stage_bench *s)
 {
-    for (int i = 0; i < GRAPHS; i++) {
-        void *g = s->k->graph[i];
-        s->k->graph[i] = s->muted_graph[i];
+    struct rank *k = s->k;
+    struct step_plans plans = k->optim.plans;
+    int n = k->n_graphs;
+
+    for (int i = 0; i < MAX_GRAPHS; i++) {
+        struct graph g = k->graph[i];
+        k->graph[i] = s->muted_graph[i];
         s->muted_graph[i] = g;
     }
+    k->n_graphs = s->n_muted, s->n_muted = n;
+    k->optim.plans = s->muted_plans, s->muted_plans = plans;
 }
 
 /* A step without collectives: the computation alone. The ranks' weights differ afterwards. */
@@ -240,7 +249,7 @@ static void run_muted(struct stage_bench *s, int i)
 static void launch_model(struct stage_bench *s)
 {
     struct rank *k = s->k;
-    banks_begin(&k->banks, 0);
+    banks_begin(&k->banks, UINT32_MAX);
     k->model.final = NULL;
     k->model.stale = true;
     for (int m = 0; m < k->micros; m++) {
@@ -373,9 +382,10 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
 static void stage_release(struct stage_bench *s)
 {
     struct backend *be = s->k->run->opt->backend;
-    for (int i = 0; i < GRAPHS; i++)
-        if (s->muted_graph[i])
-            be->graph_free(s->muted_graph[i]);
+    for (int i = 0; i < s->n_muted; i++)
+        if (s->muted_graph[i].captured)
+            be->graph_free(s->muted_graph[i].captured);
+    step_plans_free(&s->muted_plans);
     if (s->model_graph)
         be->graph_free(s->model_graph);
     if (s->mute)
@@ -478,7 +488,8 @@ static int bench_stage(struct rank *k, int stage, int n, const struct rates *rat
     if (!rc && !(rc = comm_threads_new(&s.mute, 1))) {
         s.mute->rank = k->rank;
         s.mute->world = k->world;
-        rc = capture_model(&s);
+        rc = step_plans_make(&s.muted_plans, k->run->recipe, k->world, false);
+        rc = rc ? rc : capture_model(&s);
     }
     if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0)
         print_row(&s, stage, n, ms, scratch, rates, out);

@@ -133,7 +133,7 @@ static void on_final(void *ctx, struct param *p, int64_t first, int64_t n)
 {
     struct rank *k = ctx;
     mark(k, 1 + 2 * (int)(p - k->banks.p), first / param_unit_rows(p));
-    optim_reduce_early(&k->optim, k->at, (int)(p - k->banks.p), first, n);
+    optim_reduce_early(&k->optim, (int)(p - k->banks.p), first, n);
 }
 
 static void on_need(void *ctx, struct param *p)
@@ -142,16 +142,14 @@ static void on_need(void *ctx, struct param *p)
     optim_need(&k->optim, (int)(p - k->banks.p));
 }
 
-static void launch_gradients(struct rank *k, const struct step_schedule *p, const struct batch *b)
+static void launch_gradients(struct rank *k, const struct batch *b)
 {
     mark(k, TRACE_STEP, 0);
     k->optim.on_gathered = k->run->opt->trace ? on_gathered : NULL;
     k->optim.ctx = k;
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, LOSSES));
-    banks_begin(&k->banks, p->step);
     k->model.stale = true; /* --bench calls model_set once for many steps */
-    optim_begin(&k->optim, p);
-    k->at = p;
+    optim_begin(&k->optim);
     k->model.ctx = k;
     k->model.final = on_final;
     for (int m = 0; m < k->micros; m++) {
@@ -160,53 +158,70 @@ static void launch_gradients(struct rank *k, const struct step_schedule *p, cons
         model_train(&k->model, &b[m], k->loss);
     }
     k->model.need = NULL;
-    if (optim_exchanges(&k->optim, p))
-        optim_pause(&k->optim);
+    optim_pause(&k->optim);
 }
 
-static void launch_update(struct rank *k, const struct step_schedule *p, const struct batch *b)
+static void launch_update(struct rank *k, const struct batch *b)
 {
     (void)b;
-    optim_step(&k->optim, p);
+    optim_step(&k->optim);
 }
 
-static void launch_step(struct rank *k, const struct step_schedule *p, const struct batch *b)
+static void launch_step(struct rank *k, const struct batch *b)
 {
-    launch_gradients(k, p, b);
-    launch_update(k, p, b);
+    launch_gradients(k, b);
+    launch_update(k, b);
 }
 
 /* No launch of a step depends on values in device memory, so a step is captured whole, in one
  * graph. A sparse gradient is exchanged by counts that the host must know: such a step is two
  * graphs, with the exchange between them. */
-typedef void launches(struct rank *k, const struct step_schedule *p, const struct batch *b);
+typedef void launches(struct rank *k, const struct batch *b);
+
+/* The graph of `part` of a step: steps differ by the shape of their batches, by which of two sets of batches they
+ * read, and by what their plan queues. NULL: there is none yet, and no room for more. */
+static struct graph *graph_of(struct rank *k, const struct step_schedule *p, int part)
+{
+    struct graph at = { p->stage, p->step & 1, k->optim.plan->queued, part, NULL };
+    for (int i = 0; i < k->n_graphs; i++) {
+        struct graph *g = &k->graph[i];
+        if (g->stage == at.stage && g->slots == at.slots && g->queued == at.queued &&
+            g->part == at.part)
+            return g;
+    }
+    if (k->n_graphs == MAX_GRAPHS)
+        return NULL;
+    k->graph[k->n_graphs] = at;
+    return &k->graph[k->n_graphs++];
+}
 
 /* Queues `part` of a step: with graphs, launches its own, which is captured at first use. */
 static int launch_part(struct rank *k, int part, launches *f, const struct step_schedule *p,
                        const struct batch *b)
 {
     struct backend *be = k->run->opt->backend;
-    int rc, phase = p->step % run_phases(k->run->recipe), key;
-    if (!be->capture || !run_captures(k->run->recipe, k->run->opt->no_graph)) {
-        f(k, p, b);
+    struct graph *g = be->capture && !k->run->opt->no_graph ? graph_of(k, p, part) : NULL;
+    int rc;
+
+    if (!g) {
+        f(k, b);
         return 0;
     }
-    key = (((p->stage * CHANGES + p->change) * MAX_PHASES + phase) * 2 + p->tied) * 2 + part;
-    if (!k->graph[key]) {
+    if (!g->captured) {
         if ((rc = be->capture(k->ops)))
             return rc;
-        f(k, p, b);
-        if ((rc = be->capture_end(k->ops, &k->graph[key])))
+        f(k, b);
+        if ((rc = be->capture_end(k->ops, &g->captured)))
             return rc;
     }
-    be->launch(k->ops, k->graph[key]);
+    be->launch(k->ops, g->captured);
     return 0;
 }
 
 int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b)
 {
     int rc;
-    if (!optim_exchanges(&k->optim, p))
+    if (!optim_exchanges(&k->optim))
         return launch_part(k, 0, launch_step, p, b);
     if ((rc = launch_part(k, 0, launch_gradients, p, b)) || (rc = optim_exchange(&k->optim)))
         return rc;

@@ -72,17 +72,18 @@ static int count_step(struct rank *k, struct step_schedule *p)
 static int count_ops(struct rank *k)
 {
     const struct recipe *r = k->run->recipe;
-    bool seen[MAX_STAGES][MAX_PERIOD][2] = { 0 };
+    bool *seen = calloc((size_t)(MAX_STAGES * k->optim.plans.n), sizeof *seen);
     struct step_schedule p;
-    int total = schedule_total(r), rc = 0;
+    int total = schedule_total(r), rc = seen ? 0 : err_memory();
 
     for (int s = 0; s < total && !rc; s++) {
         schedule_at(r, s, &p);
-        bool *known = &seen[p.stage][s % r->optimizer.period][p.tied];
+        bool *known = &seen[p.stage * k->optim.plans.n + step_plan_of(&k->optim.plans, &p)->queued];
         if (!*known)
             rc = count_step(k, &p);
         *known = true;
     }
+    free(seen);
     if (rc || !r->data.val.tokens)
         return rc;
     schedule_at(r, total, &p);
@@ -96,6 +97,7 @@ static int count_ops(struct rank *k)
 /* A rank of the run, alone on a counting device. */
 static int count_rank(struct rank *k, struct run_memory *m)
 {
+    const struct recipe *r = k->run->recipe;
     int rc = comm_threads_new(&k->comm, 1);
     if (rc)
         return rc;
@@ -103,11 +105,10 @@ static int count_rank(struct rank *k, struct run_memory *m)
     k->comm->world = k->world;
     size_t before = k->ops->allocated(k->ops);
     if (!(rc = rank_memory(k, m))) {
-        struct sparse *sparse = k->optim.sparse; /* an exchange would wait for other ranks */
         size_t parts = k->ops->allocated(k->ops) - before;
-        k->optim.sparse = NULL;
-        rc = count_ops(k);
-        k->optim.sparse = sparse;
+        step_plans_free(&k->optim.plans); /* an exchange would wait for other ranks */
+        rc = step_plans_make(&k->optim.plans, r, k->world, false);
+        rc = rc ? rc : count_ops(k);
         m->ops = k->ops->allocated(k->ops) - parts;
     }
     optim_release(&k->optim);

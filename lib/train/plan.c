@@ -94,6 +94,12 @@ static void plan_memory(const struct run_memory *m, bool cpu, struct report *out
     report_row(out, "sum", mib(run_memory_sum(m)));
 }
 
+/* True if it is matrices that are dealt whole. */
+static bool is_bank(const struct param_spec *p)
+{
+    return !rule_is_adam(&p->rule) && p->matrices > 1;
+}
+
 /* What a rank does of a step: its matrices of NorMuon's banks, their FLOPs, and the bytes that it
  * sends in a step in which all parameters move. A rank sends each other one's part of a gradient,
  * and its own part of a weight to each (optimizers.md 2.6). */
@@ -117,7 +123,7 @@ static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
         }
         s.sent += gradient_bytes(r, p) * (1 - part) + (double)param_bytes(p) * part * (ranks - 1);
         s.flops += share_cost(r, i) * (double)own.count;
-        if (!rule_is_adam(&p->rule) && at < sizeof s.matrices - 48)
+        if (is_bank(p) && at < sizeof s.matrices - 48)
             at += (size_t)snprintf(s.matrices + at, sizeof s.matrices - at, "%s%s %lld",
                                    at ? ", " : "", p->label, (long long)own.count);
     }
@@ -130,10 +136,10 @@ static double flat_gathers(const struct recipe *r, int ranks)
 {
     double whole = 0, at = 0, bytes = 0;
     for (int i = 0; i < r->n_params; i++)
-        if (!rule_is_adam(&r->params[i].rule))
+        if (is_bank(&r->params[i]))
             whole += (double)(r->params[i].matrices * r->params[i].rows * r->params[i].cols);
     for (int i = 0; i < r->n_params; i++)
-        for (int64_t m = 0; !rule_is_adam(&r->params[i].rule) && m < r->params[i].matrices; m++) {
+        for (int64_t m = 0; is_bank(&r->params[i]) && m < r->params[i].matrices; m++) {
             double n = (double)(r->params[i].rows * r->params[i].cols);
             double pieces = ceil((at + n) * ranks / whole) - floor(at * ranks / whole);
             bytes += 2 * n * (pieces - 1);
@@ -148,7 +154,7 @@ static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
     double here = 0, flat = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *p = &r->params[i];
-        if (rule_is_adam(&p->rule))
+        if (!is_bank(p))
             continue;
         flat += ring_bytes(r, p, ranks) * ranks;
         for (int k = 0; k < ranks && p->comms != COMMS_REPLICATED; k++) {
@@ -274,6 +280,82 @@ static void plan_waiting(const struct recipe *r, struct report *out)
                     total, labels);
 }
 
+/* Prints a line of a list, the rest of a long one below its parameters. */
+static void plan_fold(char *text, struct report *out)
+{
+    enum { WIDTH = 74, INDENT = 23 };
+    for (bool first = true; text; first = false) {
+        int room = first ? WIDTH : WIDTH - INDENT;
+        char *rest = NULL;
+        if (strlen(text) > (size_t)room) {
+            for (rest = text + room; rest > text && *rest != ' ';)
+                rest--;
+            *rest++ = '\0';
+        }
+        report_line(out, "kind", "    %*s%s", first ? 0 : INDENT, "", text);
+        text = rest;
+    }
+}
+
+static void plan_early(const struct recipe *r, uint32_t early, struct report *out)
+{
+    char text[800];
+    size_t at = (size_t)snprintf(text, sizeof text, "%-22s", "reduce");
+    for (int i = 0; i < r->n_params && at < sizeof text; i++)
+        if (early >> i & 1)
+            at += (size_t)snprintf(text + at, sizeof text - at, " %s", r->params[i].label);
+    report_line(out, "kind", "  in the backward, as rows of the gradient become final");
+    plan_fold(text, out);
+}
+
+/* The steps of a kind: "steps 1, 3, .. 1159 (580), tied". */
+static void plan_kind(const struct step_plan *p, int period, struct report *out)
+{
+    report_line(out, "kind", "%d step%s from step %d on%s, in phase %d of %d%s:", p->steps,
+                p->steps == 1 ? "" : "s", p->first, p->kind.tied ? ", tied" : "", p->kind.phase,
+                period, p->kind.change ? ", after a change of rules" : "");
+}
+
+/* Lines of a part of a kind's list, folded at 78 columns. */
+static void plan_part(const struct recipe *r, const struct step_plan *p, enum part part,
+                      struct report *out)
+{
+    static const char *const when[PARTS] = { "before the forward", "after the backward",
+                                             "after the exchange" };
+    const char *heading = when[part == PART_UPDATE && !p->exchanges ? PART_PAUSE : part];
+
+    if (p->begin[part] < p->begin[part + 1])
+        report_line(out, "kind", "  %s", heading);
+    for (int a = p->begin[part]; a < p->begin[part + 1];) {
+        char text[800];
+        a = step_plan_line(r, p, a, text, sizeof text);
+        plan_fold(text, out);
+    }
+}
+
+/* What the optimizer does in each kind of step. */
+static int plan_actions(const struct recipe *r, int ranks, struct report *out)
+{
+    struct step_plans s;
+    int graphs, rc = step_plans_make(&s, r, ranks, ranks > 1);
+    if (rc || (rc = run_graphs(&graphs, r, ranks)))
+        return rc;
+    report_line(out, "graphs", "%d kind%s of step, %d graphs where steps are captured%s", s.n,
+                s.n > 1 ? "s" : "", graphs,
+                graphs > MAX_GRAPHS ? "; those after the 32nd are queued op by op" : "");
+    for (int k = 0; k < s.n; k++) {
+        const struct step_plan *p = &s.plan[k];
+        plan_kind(p, s.period, out);
+        plan_part(r, p, PART_BEGIN, out);
+        if (p->early)
+            plan_early(r, p->early, out);
+        plan_part(r, p, PART_PAUSE, out);
+        plan_part(r, p, PART_UPDATE, out);
+    }
+    step_plans_free(&s);
+    return 0;
+}
+
 static void plan_remark(void *out, const char *text)
 {
     report_line(out, "remark", "remark: %s", text);
@@ -289,6 +371,33 @@ static int plan_data(const struct recipe *r, const char *data, const char *val, 
     pass_text(&p, text, sizeof text);
     if (!rc)
         report_line(out, "pass", "a pass over the data trains on %s", text);
+    return rc;
+}
+
+int run_graphs(int *n, const struct recipe *r, int world)
+{
+    struct {
+        int stage, slots, queued;
+    } seen[8 * MAX_GRAPHS];
+    struct step_plans s;
+    struct step_schedule at;
+    int total = schedule_total(r), k, kinds = 0, rc = step_plans_make(&s, r, world, world > 1);
+
+    *n = 0;
+    for (int step = 0; step < total && !rc && kinds < 8 * MAX_GRAPHS; step++) {
+        schedule_at(r, step, &at);
+        const struct step_plan *p = step_plan_of(&s, &at);
+        for (k = 0; k < kinds; k++)
+            if (seen[k].stage == at.stage && seen[k].slots == (step & 1) &&
+                seen[k].queued == p->queued)
+                break;
+        if (k < kinds)
+            continue;
+        seen[kinds].stage = at.stage, seen[kinds].slots = step & 1, seen[kinds].queued = p->queued;
+        kinds++;
+        *n += p->exchanges ? 2 : 1;
+    }
+    step_plans_free(&s);
     return rc;
 }
 
@@ -313,8 +422,10 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
     plan_waiting(r, &out);
+    rc = plan_actions(r, ranks, &out);
     recipe_remarks(r, plan_remark, &out);
-    rc = data && strcmp(data, "-") ? plan_data(r, data, val, &out) : 0;
+    if (!rc)
+        rc = data && strcmp(data, "-") ? plan_data(r, data, val, &out) : 0;
     int end = report_end(&out);
     return end ? end : rc;
 }

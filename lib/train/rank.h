@@ -13,10 +13,11 @@
 #include "train/run.h"
 
 enum { MAX_MICRO = 64 };
-enum {
-    GRAPHS = 2 * 2 * MAX_PHASES * CHANGES * MAX_STAGES
-}; /* by stage, change of rules, parity of the
-                                                       step, tied, part of the step */
+/* A captured step, or a part of one. */
+struct graph {
+    int stage, slots, queued, part;
+    void *captured; /* NULL: not yet */
+};
 
 /* Shared by the ranks of this process. */
 struct run {
@@ -70,10 +71,10 @@ struct rank {
         loss; /* device: LOSSES sums over the step's tokens: of the objective, of their next tokens'
                    losses (with model.next) */
     int32_t *bad; /* device: flag of the op `finite` */
-    void *graph[GRAPHS];
+    struct graph graph[MAX_GRAPHS];
+    int n_graphs;
     int skips, skips_in_a_row; /* steps whose gradients were not finite */
     int step;
-    const struct step_schedule *at; /* of the step that is being queued */
     struct loader_pos after; /* data position after the last step */
     int64_t tokens_seen; /* tokens trained on */
     struct pass ended[2]; /* by the parity of the step in or before which it ended */

@@ -58,9 +58,9 @@ static int rank_init(struct rank *k)
 
 static void rank_release(struct rank *k)
 {
-    for (int i = 0; i < GRAPHS; i++)
-        if (k->graph[i])
-            k->run->opt->backend->graph_free(k->graph[i]);
+    for (int i = 0; i < k->n_graphs; i++)
+        if (k->graph[i].captured)
+            k->run->opt->backend->graph_free(k->graph[i].captured);
     optim_release(&k->optim);
     free(k->aside);
     if (k->comm)
@@ -231,7 +231,13 @@ static int open_val(struct run *run)
         .total = r->data.val.tokens / r->data.val.chunk,
         .no_verify = run->opt->no_verify,
     };
-    return r->data.val.tokens ? val_new(&run->val, &v) : 0;
+    int rc = r->data.val.tokens ? val_new(&run->val, &v) : 0;
+    const char *here = rc || !run->val || v.stream ? "" : val_files(run->val)->tokenizer;
+    const char *trains = run->loader ? loader_tokenizer(run->loader) : "";
+    if (*here && *trains && strcmp(here, trains))
+        rc = err_set(GPT_INPUT, "%s: validation has the tokens of '%s', training those of '%s'",
+                     v.data, here, trains);
+    return rc;
 }
 
 struct loader_config loader_config_of(const struct recipe *r, const char *data, const char *val)

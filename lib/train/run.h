@@ -98,18 +98,9 @@ struct run_options {
     double began; /* time at which the program started (now_seconds) */
 };
 
-/* Steps differ by which parameters move and by which of two sets of batches they read: graphs of so
- * many steps are launched in turn. */
-enum { MAX_PHASES = 8 };
-static inline int run_phases(const struct recipe *r)
-{
-    return r->optimizer.period % 2 ? 2 * r->optimizer.period : r->optimizer.period;
-}
-/* Are steps captured, where the backend has graphs? */
-static inline bool run_captures(const struct recipe *r, bool no_graph)
-{
-    return !no_graph && run_phases(r) <= MAX_PHASES;
-}
+/* Graphs that a run on `world` ranks captures where its backend has them; those beyond MAX_GRAPHS are launched op by op. */
+enum { MAX_GRAPHS = 32 };
+int run_graphs(int *n, const struct recipe *r, int world) MUST_CHECK;
 
 enum {
     RUN_STOPPED = -20, /* a signal ended the run; its state is saved */

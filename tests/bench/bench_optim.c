@@ -88,7 +88,7 @@ static void *run_rank(void *arg)
         check(k->c->barrier(k->c));
         double start = now_seconds();
         optim_prepare(&z, &at);
-        optim_step(&z, &at);
+        optim_step(&z);
         optim_finish(&z, &at);
         check(o->sync(o));
         check(k->c->status(k->c));

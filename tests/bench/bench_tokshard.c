@@ -7,7 +7,7 @@
  * 1. bpe_encode on one thread: median, fastest and slowest of the runs; copying
  *    the text is the floor.
  * 2. tiktoken (the npm package) on one thread, the best of three, where it can be
- *    had: tests/cmd/tiktoken-folder.
+ *    had: tests/cmd/npm-folder tiktoken@1.0.22.
  * 3. The whole of gpt-tokshard's work but for the writing - read, parse, encode,
  *    cut - with 1 and 2 threads, and more where there are processors, on the text
  *    many times over.
@@ -165,7 +165,7 @@ static void bench_tiktoken(const char *jsonl, double ours)
     double b = 0, seconds = 0;
 
     snprintf(command, sizeof command,
-             "F=$(tests/cmd/tiktoken-folder) || { echo \"tiktoken: $F\" >&2; exit 1; }; "
+             "F=$(tests/cmd/npm-folder tiktoken@1.0.22) || { echo \"tiktoken: $F\" >&2; exit 1; }; "
              "node tests/cmd/tiktoken.mjs \"$F\" speed < %s",
              jsonl);
     fflush(stdout);

@@ -111,7 +111,11 @@ load tokshard_setup
     [ "$("$GPT_BIN/gpt-tokshard" --decode dat/text_train_000001.bin)" = "<|endoftext|>4" ]
     run --separate-stderr T --tokenizer byte -o no --ext pdf in
     [ "$status" -eq 3 ]
-    [[ $stderr == "gpt-tokshard: in: expected files named *.{pdf}, found none" ]]
+    [ "$stderr" = "gpt-tokshard: in: expected files named *.{pdf}, found others, as 'in/B.txt': --ext says which are taken" ]
+    mkdir empty
+    run --separate-stderr T --tokenizer byte -o no empty
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-tokshard: empty: expected files named *.{txt,md,jsonl}, found none" ]
 }
 
 @test "folders: links are followed, but not back up; what is not wanted need not be there" {
@@ -208,8 +212,9 @@ bad_lines() {
             [ "$status" -eq 0 ]
             [ "${stderr_lines[0]}" = "gpt-tokshard: $bad lines without a text passed over, the first: \
 $input: line 7: column 13: expected ',' or '}', found the end of the line" ]
-            [[ ${stderr_lines[1]} == "gpt-tokshard: 300 documents, "* ]]
-            [ "${#stderr_lines[@]}" -eq 2 ]
+            [[ ${stderr_lines[1]} == "gpt-tokshard: for validation "* ]]
+            [[ ${stderr_lines[2]} == "gpt-tokshard: 300 documents, "* ]]
+            [ "${#stderr_lines[@]}" -eq 3 ]
             diff -r -x MANIFEST good out
             diff <(grep -v -e ^arguments -e ^skipped -e ^manifest good/MANIFEST) \
                  <(grep -v -e ^arguments -e ^skipped -e ^manifest out/MANIFEST)
@@ -330,9 +335,8 @@ $input: line 7: column 13: expected ',' or '}', found the end of the line" ]
 --stats a.txt made/text_train_000001.bin|'made/text_train_000001.bin' is of shards
 END
     printf '{"text": "x"}' > p
-    run --separate-stderr T --tokenizer byte -o out - < p
-    [ "$status" -eq 3 ]
-    [[ $stderr == *"begins like .jsonl"* ]]
+    bytes -o lines - < p
+    [ "$("$GPT_BIN/gpt-tokshard" --decode lines/text_train_000001.bin 1:)" = x ]
     bytes -o out --format text - < p
     [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = '{"text": "x"}' ]
 }
@@ -454,5 +458,5 @@ decoded() { bytes --decode "$1" 1:; }
     printf '{"model": {"vocab": {}, "merges": [],\n"merges": []}}' >tokenizer.json
     run --separate-stderr "$GPT_BIN/gpt-tokshard" --vocab tokenizer.json -o v one.jsonl
     [ "$status" -eq 3 ]
-    [[ $stderr = *"tokenizer.json: line 2: field 'merges' comes twice" ]]
+    [[ $stderr = *"tokenizer.json: line 2: field 'model.merges' comes twice" ]]
 }

@@ -8,7 +8,7 @@ bats_require_minimum_version 1.5.0
 setup_file() {
     root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     export root
-    if ! FOLDER=$("$root/tests/cmd/tiktoken-folder" 2>&1); then
+    if ! FOLDER=$("$root/tests/cmd/npm-folder" tiktoken@1.0.22 2>&1); then
         export WHY="tiktoken ($FOLDER)"
     elif ! printf x | "$GPT_BIN/gpt-tokshard" -q --stats - > /dev/null 2>&1; then
         export WHY=vocab

@@ -80,6 +80,25 @@ plan_sums() {
         d[4] == 0) }' <<< "$output"
 }
 
+# record-61.md 4: attention's bank is gathered within the step, the MLPs' at the start of the next; a tied head is
+# gathered and copied. The lists are what runs: plan_test.
+@test "--plan prints the actions of each kind of step" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r record-61 --ranks 8
+    [ "$status" -eq 0 ]
+    kinds=$(sed -n '/kinds of step/,/^remark/p' <<< "$output")
+    [ "$(grep -c '^[0-9]* steps from step ' <<< "$kinds")" -eq 4 ]
+    grep -qx '    wait, update, gather   attn' <<< "$kinds"
+    grep -qx '    wait, update           mlp' <<< "$kinds"
+    grep -qx '    gather                 mlp  (late: updated in the step before)' <<< "$kinds"
+    [ "$(grep -c '^    wait, update, gather   lm_head  (tied: copied below)$' <<< "$kinds")" -eq 1 ]
+    [ "$(grep -c '^    copy                   embed  (tied)$' <<< "$kinds")" -eq 1 ]
+    awk 'length > 80 { print; bad = 1 } END { exit bad }' <<< "$kinds"
+    # 12 phases, tied and not. Of one stage three of them differ in what they queue (after a step of Adam's, any, Adam's), and
+    # with the two sets of batches four; stage 2 begins two steps before the untie step: 4 x 4 + 2.
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r record-61 -s "optimizer.adam_every=12"
+    grep -qx '24 kinds of step, 18 graphs where steps are captured' <<< "$output"
+}
+
 @test "--plan counts masters and moments" {
     plan() { "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" -s order.tied=- --ranks 1 "$@" |
         awk '$1 == "ve0" { print $(NF - 1), $NF }'; }

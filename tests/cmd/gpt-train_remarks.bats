@@ -33,6 +33,10 @@ remarks() { grep '^remark: ' <<< "$output" || true; }
     [ "$(remarks)" = "remark: optimizer.coeffs: singular values up to 1 become as large as 300, where 1 is wanted: ns-coeffs eval says more" ]
     plan -r record-61 -s "optimizer.coeffs=3.4445 -4.7750 2.0315"
     [ -z "$(remarks)" ]
+    plan -r record-61 -s "stages.0=131072 3 100000 1 0,0>0" -s "stages.2=131072 3 200000 0 1"   # a line a kind
+    [ "$(remarks)" = "remark: stages.0, 2: a sequence of up to 200000 tokens, and a micro-batch has 16384: no piece of a document is so long
+remark: stages.0: all losses have weight 0: its steps train nothing
+remark: stages.2: the learning rate is 0: its steps train nothing" ]
     plan -r record-61 -s schedule.lr_floor=0
     [[ $(remarks) = "remark: stages.3: the learning rate is 0: "* ]]
     plan -r record-61 -s schedule.lr_floor=0 -s schedule.extension=0

@@ -134,3 +134,26 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     run diff <(grep -v '^#' "$GPT_SHARE/recipes/record-61.recipe") <(grep -v '^#' "$GPT_SHARE/recipes/turbo-muon.recipe")
     [ "$(grep -c '^[<>]' <<<"$output")" -eq 5 ]
 }
+
+@test "a line of one's own on a bank, tables in f16 and e4m3, a vector and the tied head: 1 and 3 ranks, a resume" {
+    row() { echo "$1 $2 $3 mine $4 - - 1 1 no"; }
+    set=(-s data.chunks=6 -s "rules.mine=lr 0.05 | momentum 0.8>0.95@0-9 nesterov | scale 2 | step | decay 0.1 strict"
+         -s "parameters.ve0=$(row v,d e4m3 normal:0.1 sharded)" -s "parameters.ve1=$(row v,d f16 normal:0.1 sharded)"
+         -s "parameters.smear_gate=$(row 1,12 f32 zero replicated)" -s "parameters.lm_head=$(row d,v f32 normal:0.005 sharded)"
+         -s "parameters.embed=$(row v,d f32 transpose:lm_head sharded)" -s schedule.untie=12)
+    f32 "mine sharded - -" --ranks 1 "${set[@]}" > 1.log
+    f32 "mine sharded - -" --ranks 3 "${set[@]}" -o three > 3.log
+    agree 1.log 3.log 20
+    resumes three 3.log
+    "$GPT_BIN/gpt-ckpt" verify --full three/step-000020 > /dev/null
+    "$GPT_BIN/gpt-ckpt" ls three/step-000020 > ls.txt
+    for kind in ve0.master ve1.master ve0.momentum smear_gate.momentum embed.momentum; do grep -q "$kind" ls.txt; done
+    run ! grep -q "ve0.exp_avg" ls.txt
+    # A chain of stages moves a table only where none needs a whole matrix.
+    run --separate-stderr train -s "parameters.ve0=v,d bf16 zero normuon sharded - 0.95 1 1 no"
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"normuon is for banks, by its stage polar"* ]]
+    run --separate-stderr train -s "parameters.embed=v,d bf16 transpose:lm_head sgd sharded - - 1 150 no"
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"expected both of one type, rule and comms"* ]]
+}

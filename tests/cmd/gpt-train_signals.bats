@@ -24,7 +24,7 @@ ends() { # STATUS
     status=0
     wait "$pid" || status=$?
     pid=
-    sed -i '/: stages\.[0-9]: /d' err   # remarks on the recipe
+    sed -i '/: stages\.[0-9, ]*: /d' err   # remarks on the recipe
     echo "status $status: $(cat err)"
     [ "$status" -eq "$1" ]
     [ -z "$(ls -A run | grep tmp)" ]

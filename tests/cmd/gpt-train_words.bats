@@ -99,7 +99,7 @@ says() { # STATUS TEXT OPTION...
     await step:2/ run.log
     kill -TERM $pid
     wait $pid
-    sed -i '/: stages\.[0-9]: /d' err   # remarks on the recipe
+    sed -i '/: stages\.[0-9, ]*: /d' err   # remarks on the recipe
     [ "$(wc -l < err)" -eq 2 ]
     [ "$(grep -c '^gpt-train: ' err)" -eq 2 ]
 }

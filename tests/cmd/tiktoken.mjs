@@ -6,7 +6,7 @@
 //   node tests/cmd/tiktoken.mjs - unicode | random | worst      text to compare on, as .jsonl
 //   node tests/cmd/tiktoken.mjs - files FILE...      files as .jsonl
 //
-// FOLDER is where `npm install tiktoken` was run (tests/cmd/tiktoken-folder).
+// FOLDER is where `npm install tiktoken` was run (tests/cmd/npm-folder).
 import { createRequire } from "node:module";
 import fs from "node:fs";
 import path from "node:path";

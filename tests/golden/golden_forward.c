@@ -217,7 +217,7 @@ static void run_case(struct golden *g, struct model *m, const struct batch *b, i
     o->rope_table(o, m->rope, freq);
     m->attn_scale = scale;
     e->scale[k] = fabs(scale - c.scale);
-    banks_clear(m->banks, -1);
+    banks_clear(m->banks, UINT32_MAX);
     o->zero(o, tensor_of(loss, DT_F32, 1, 1));
     model_train(m, b, loss);
     e->loss[k] = loss_error(g, o, loss, letter, "loss", 1);

@@ -226,7 +226,7 @@ int golden_optimizer(struct ops *o, const char *file)
         schedule_at(u.recipe, u.steps[call], &at);
         feed(&u, call);
         optim_prepare(&u.z, &at);
-        optim_step(&u.z, &at);
+        optim_step(&u.z);
         optim_finish(&u.z, &at);
         if (!(rc = o->sync(o)) && !(rc = u.comm->status(u.comm)))
             compare(&u, call);

@@ -269,6 +269,30 @@ static void test_cases(const struct adam_case *c, int n, bool skip)
     }
 }
 
+/* A weight's forms from numbers x, and in a skipped step. */
+static void test_store(bool frequent)
+{
+    struct adam_case c = adam_case_drawn(&seed, frequent);
+    struct adam_held h = adam_held_new(&c, &seed), d = h;
+    struct both x = drawn(DT_F32, c.rows, c.cols, 1);
+    struct adam_param p, q;
+
+    for (int k = 0; k < H_N; k++)
+        if (h.t[k].data)
+            to_device(&d.t[k], adam_lead_of(&c, &h, k));
+    held_on_device(&d);
+    p = adam_param_of(&c, &h, NULL), q = adam_param_of(&c, &d, NULL);
+    for (int skip = 0; skip < 2; skip++) {
+        struct step_gate gate = { .skip = skip };
+        void *cg, *gg;
+        numbers(&gate, sizeof gate, &cg, &gg);
+        p.gate = (struct step_gate *)cg, q.gate = (struct step_gate *)gg;
+        cpu->store(cpu, &p, x.c), gpu->store(gpu, &q, x.g);
+        CHECK(named(c.name, equal_on_both(&h, &d)));
+    }
+    adam_held_free(&c, &h);
+}
+
 static void test_forms(int n, bool frequent, bool skip)
 {
     struct adam_case c[ADAM_MAX];
@@ -696,8 +720,9 @@ static void test_gates(void)
 /* -- the update ------------------------------------------------------------------------------ */
 
 /* exact: |x| is one power of two in each row and q near its square, so that all sums are exact
- * and no bit may differ; else x is random. bare: without q, so exact with any x, and a plain decay. */
-static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool exact, bool bare)
+ * and no bit may differ; else x is random. bare: without q, so exact with any x. how: of the decay. */
+static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool exact, bool bare,
+                         unsigned how)
 {
     struct both x = drawn(DT_BF16, n * rows, cols, 0.03), w = drawn(tw, n * rows, cols, 0.05);
     bool wide = rows < cols; /* then q is of columns */
@@ -722,9 +747,9 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
     to_gpu(x), to_gpu(q);
     old.c.data = malloc(tensor_bytes(w.c));
     memcpy(old.c.data, w.c.data, tensor_bytes(w.c));
-    cpu->normuon(cpu, w.c, mant.c, bare ? NO_TENSOR : q.c, x.c, n, lr_mul, &on_cpu->variance, bare,
+    cpu->normuon(cpu, w.c, mant.c, bare ? NO_TENSOR : q.c, x.c, n, lr_mul, &on_cpu->variance, how,
                  &on_cpu->write, NULL);
-    gpu->normuon(gpu, w.g, mant.g, bare ? NO_TENSOR : q.g, x.g, n, lr_mul, &on_gpu->variance, bare,
+    gpu->normuon(gpu, w.g, mant.g, bare ? NO_TENSOR : q.g, x.g, n, lr_mul, &on_gpu->variance, how,
                  &on_gpu->write, NULL);
     if (exact || bare) {
         CHECK_EQ(different_bytes(w) + different_bytes(q), 0);
@@ -759,7 +784,7 @@ static void test_normuons(void)
     for (int s = 0; s < (check_small() ? 5 : 8); s++)
         for (int k = 0; k < 6; k++)
             test_normuon((int)shape[s][0], shape[s][1], shape[s][2], k & 1 ? DT_F32 : DT_BF16,
-                         k & 2, k & 4);
+                         k & 2, k & 4, (unsigned)(k >> 2) | (unsigned)((s + k) % 4) << 1);
     clear();
 }
 
@@ -1046,6 +1071,9 @@ int main(void)
         test_chains();
     for (int k = 0; k < 8 && check_of("device"); k++)
         test_branches(k & 1);
+    clear();
+    for (int k = 0; k < 40 && check_of("store"); k++)
+        test_store(k % 2);
     clear();
     if (check_of("merge_rows embed"))
         test_exchanged_rows();

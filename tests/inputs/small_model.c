@@ -216,7 +216,7 @@ static double take_loss(struct small *s)
 double small_loss(struct small *s)
 {
     s->o->zero(s->o, tensor_of(s->loss, DT_REAL, 1, 1));
-    banks_clear(&s->b, -1);
+    banks_clear(&s->b, UINT32_MAX);
     s->m.stale = true; /* the caller may have changed weights */
     model_train(&s->m, &s->batch, s->loss);
     return take_loss(s);

@@ -118,6 +118,16 @@ static void put_json_token(FILE *f, int id)
     free(text);
 }
 
+int toy_id(enum form form, int rank) { return form == JSON_IDS ? toys + 2 - rank : rank; }
+
+static void put_special(FILE *f, int id, const char *name, const char *behind)
+{
+    fprintf(f,
+            "{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": true, "
+            "\"rstrip\": false, \"normalized\": true, \"special\": true}%s",
+            id, name, behind);
+}
+
 int put_vocab(const char *path, enum form form)
 {
     FILE *f = fopen(path, "w");
@@ -136,14 +146,23 @@ int put_vocab(const char *path, enum form form)
         fputc('\n', f);
     }
     if (form >= JSON_STRINGS) {
-        fprintf(f, "{\"version\": \"1.0\", \"added\": [{\"id\": 1}], "
-                   "\"model\": {\"type\": \"BPE\", \"vocab\": {");
+        fprintf(f, "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": [");
+        if (form == JSON_IDS) {
+            put_special(f, 0, "<pad>", ", ");
+            put_special(f, 1, "<|endoftext|>", ", ");
+            put_special(f, 2, "the", ""); /* which the letters spell, too */
+        } else {
+            put_special(f, toys, "<|endoftext|>", "");
+        }
+        fprintf(f, "], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                   "\"add_prefix_space\": false, \"trim_offsets\": true}, \"post_processor\": "
+                   "null, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"vocab\": {");
         for (int k = 0; k < toys; k++) {
             fprintf(f, "%s\"", k ? "," : "");
             put_json_token(f, k);
-            fprintf(f, "\":%d", k);
+            fprintf(f, "\":%d", toy_id(form, k));
         }
-        fprintf(f, ",\"<|endoftext|>\":%d}, \"merges\": [", toys);
+        fprintf(f, ",\"<|endoftext|>\":%d}, \"merges\": [", form == JSON_IDS ? 1 : toys);
         for (int k = 256; k < toys; k++) {
             fprintf(f, form == JSON_PAIRS ? "%s[\"" : "%s\"", k > 256 ? "," : "");
             put_json_token(f, toy[k].left);

@@ -20,7 +20,10 @@ void draw_toy(uint64_t seed);
 /* Each merge in the order of ranks, from left to right; out needs n. */
 size_t toy_encode(const uint8_t *s, size_t n, uint16_t *out);
 
-enum form { RANKS, MERGES, JSON_STRINGS, JSON_PAIRS, FORMS };
+/* The first four are one vocabulary. JSON_IDS has three special tokens at 0, 1 and 2, of which 1 starts
+ * documents, and the others' ids the other way round: toy_id. */
+enum form { RANKS, MERGES, JSON_STRINGS, JSON_PAIRS, FORMS, JSON_IDS = FORMS };
+int toy_id(enum form form, int rank);
 int put_vocab(const char *path, enum form form); /* 0 if it is written */
 
 #endif

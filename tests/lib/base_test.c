@@ -605,6 +605,42 @@ static void test_memory(void)
     free((char *)root);
 }
 
+/* A mark at the begin and a CR before a LF are of no line; any other stays. */
+static void test_lines(void)
+{
+    static const struct {
+        const char *from, *to;
+    } cases[] = {
+        { "", "" },
+        { "a\nb", "a\nb" },
+        { "\xef\xbb\xbf"
+          "a\r\nb\rc\r\n\r",
+          "a\nb\rc\n\r" },
+        { "\r\r\n\n\r\n", "\r\n\n\n" },
+        { "a\xef\xbb\xbf\r\n", "a\xef\xbb\xbf\n" },
+        { "\xef\xbb", "\xef\xbb" },
+    };
+    char *data;
+    size_t n;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spill(scratch("lines"), cases[i].from, strlen(cases[i].from));
+        if (CHECK_OK(file_read_text(scratch("lines"), 100, &data, &n))) {
+            CHECK_EQ(n, strlen(cases[i].to));
+            CHECK_STR(data, cases[i].to);
+            free(data);
+        }
+    }
+    static const char *const wide[] = { "\xff\xfe"
+                                        "a",
+                                        "\xfe\xff"
+                                        "\0a" };
+    for (int i = 0; i < 2; i++) {
+        spill(scratch("lines"), wide[i], 4);
+        CHECK_ERR(file_read_text(scratch("lines"), 100, &data, &n), GPT_INPUT,
+                  "lines': expected UTF-8, found UTF-16 or UTF-32: 'iconv -f UTF-16 -t UTF-8'");
+    }
+}
+
 int main(void)
 {
     test_suggest();
@@ -624,5 +660,6 @@ int main(void)
     test_grow();
     test_progress();
     test_memory();
+    test_lines();
     return check_done();
 }

@@ -12,6 +12,7 @@
 #include <utf8proc.h>
 
 #include "base/file.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "check.h"
 #include "tokenize/bpe.h"
@@ -302,6 +303,61 @@ static void test_forms(void)
         vocab_free(v[form]);
 }
 
+/* Ids that a tokenizer.json gives are those of the ranks, in place of these; special tokens, one of which
+ * is spelt as text is, come from no text. */
+static void test_ids(void)
+{
+    static char text[4096], back[sizeof text];
+    static uint16_t want[4096], found[4096 + BPE_SLACK];
+    struct rng r = rng_make(7, 2);
+    struct vocab *v, *ranks;
+    struct bpe *b;
+    uint64_t draw = 0;
+    int wrong = 0;
+
+    draw_toy(7);
+    CHECK(!put_vocab(scratch("toy"), JSON_STRINGS));
+    if (!CHECK_OK(vocab_load(&ranks, scratch("toy"))))
+        return;
+    CHECK(!put_vocab(scratch("toy"), JSON_IDS));
+    if (!CHECK_OK(vocab_load(&v, scratch("toy"))) || !CHECK_OK(bpe_new(&b, v)))
+        return;
+    CHECK_EQ(v->tokens, toys);
+    CHECK_EQ(v->bos, 1);
+    CHECK_EQ(v->size, toys + 3);
+    CHECK(strcmp(v->sha256, ranks->sha256));
+    for (int i = 0; i < 1000; i++) {
+        size_t n = random_text(&r, &draw, text, i % 10 ? 200 : sizeof text), m, k;
+
+        m = naive_encode(text, n, want);
+        for (size_t t = 0; t < m; t++)
+            want[t] = (uint16_t)toy_id(JSON_IDS, want[t]);
+        k = encode(b, text, n, false, found);
+        wrong += m != k || memcmp(want, found, m * sizeof *want);
+        wrong += bpe_decode(v, found, k, back, sizeof back) != n || memcmp(text, back, n);
+    }
+    CHECK_EQ(wrong, 0);
+    CHECK_EQ(bpe_decode(v, (const uint16_t[]){ 0, 1, 2, (uint16_t)v->size, 0xffff }, 5, back, 9),
+             0);
+    struct bpe_run run = { .b = b, .window = 700 };
+    size_t m, k = 0, got;
+    for (size_t i = 0; i < 4000; i++)
+        text[i] = "aabst"[rng_below(&r, draw++, 5)];
+    m = toy_encode((uint8_t *)text, 4000, want);
+    for (size_t at = 0; at < 4000; at += 500, k += got)
+        CHECK_OK(bpe_run_add(&run, text + at, 500, found + k, &got));
+    CHECK(k > 0);
+    bpe_run_end(&run, found + k, &got);
+    CHECK_EQ(k + got, m);
+    for (size_t t = 0; t < m; t++)
+        wrong += found[t] != toy_id(JSON_IDS, want[t]);
+    CHECK_EQ(wrong, 0);
+    bpe_run_release(&run);
+    bpe_free(b);
+    vocab_free(v);
+    vocab_free(ranks);
+}
+
 static void expect_bad(const char *text, const char *part)
 {
     struct vocab *v;
@@ -323,9 +379,107 @@ static void test_bad_vocab(void)
     expect_bad("#version: 0.2\nab c\n", "token 256: expected the merge of two tokens");
     expect_bad("#version: 0.2\na b\na b\n", "token 257: expected the merge of two tokens");
     expect_bad("{\"model\": {\"vocab\": {}}}", "expected model.vocab and model.merges");
-    expect_bad("{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
-               "token 'a' has id 0: expected ids in the order");
+    expect_bad("{\"!\": 0, \"\\\"\": 1}",
+               "expected merges beside a vocabulary, as in tokenizer.json or "
+               "merges.txt, found ids alone, as in vocab.json");
     expect_bad("{\"model\": {\n\"vocab\" 3", "line 2: expected ':'");
+}
+
+/* A sound tokenizer.json with `from` once replaced by `to`. */
+static void expect_bad_field(const char *whole, const char *from, const char *to, const char *part)
+{
+    const char *at = strstr(whole, from);
+    size_t n = at ? (size_t)(at - whole) : 0;
+    char *text = malloc(strlen(whole) + strlen(to) + 1);
+
+    if (CHECK(at != NULL)) {
+        sprintf(text, "%.*s%s%s", (int)n, whole, to, at + strlen(from));
+        expect_bad(text, part);
+    }
+    free(text);
+}
+
+static void test_bad_fields(void)
+{
+    static const struct {
+        const char *from, *to, *part;
+    } cases[] = {
+        { "\"truncation\": null", "\"truncation\": {\"max_length\": 512}",
+          "truncation: expected null" },
+        { "\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}",
+          "normalizer: expected null, found {\"type\": \"NFC\"}" },
+        { "\"add_prefix_space\": false", "\"add_prefix_space\": true",
+          "pre_tokenizer.add_prefix_space: expected false, found true" },
+        { "\"add_prefix_space\": false, ", "",
+          "pre_tokenizer.add_prefix_space: expected false, found none" },
+        { "\"trim_offsets\": true", "\"use_regex\": false",
+          "pre_tokenizer.use_regex: expected true, found false" },
+        { "\"type\": \"ByteLevel\"", "\"type\": \"Metaspace\"",
+          "pre_tokenizer: expected ByteLevel" },
+        { "\"pre_tokenizer\": {", "\"decoder\": {",
+          "pre_tokenizer: expected ByteLevel, found none" },
+        { "\"trim_offsets\": true", "\"spaces\": 1",
+          "pre_tokenizer.spaces: expected no such field" },
+        { "\"post_processor\": null", "\"post_processor\": {\"type\": \"BertProcessing\"}",
+          "post_processor: expected null or ByteLevel" },
+        { "\"dropout\": null", "\"dropout\": 0.1",
+          "model.dropout: expected null|0|0.0, found 0.1" },
+        { "\"dropout\": null", "\"end_of_word_suffix\": \"</w>\"",
+          "model.end_of_word_suffix: expected" },
+        { "\"dropout\": null", "\"continuing_subword_prefix\": \"##\"",
+          "model.continuing_subword_prefix" },
+        { "\"dropout\": null", "\"byte_fallback\": true",
+          "model.byte_fallback: expected null|false" },
+        { "\"type\": \"BPE\"", "\"type\": \"Unigram\"",
+          "model.type: expected \"BPE\", found \"Unigram\"" },
+        { "\"special\": true", "\"special\": false",
+          "added_tokens.special: expected true, found false" },
+        { "\"id\": 0", "\"id\": 3", "added_tokens: '<pad>': expected an id of its own, found 3" },
+        { "\"id\": 0", "\"id\": 70000", "expected at most 65,535 tokens" },
+        { "<|endoftext|>\":1", "<|endoftext|>\":2",
+          "'<|endoftext|>': expected the id of added_tokens, 1" },
+        { "<|endoftext|>", "<|eot|>", "special token, found '<|endoftext|>'" },
+        { "<|endoftext|>\":1", "qqqqq\":1",
+          "model.vocab: expected a byte, what a merge makes or a special" },
+        { "\"!\":", "\"<pad>\":", "'<pad>': expected the id of added_tokens, 0" },
+        { ",\"\\\"\":", ",\"!\":", "model.vocab: '!': expected an id of its own" },
+    };
+    char *whole = NULL;
+    size_t n;
+    struct vocab *v;
+
+    draw_toy(7);
+    CHECK(!put_vocab(scratch("toy"), JSON_IDS));
+    if (!CHECK_OK(file_read(scratch("toy"), 0, &whole, &n)))
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_bad_field(whole, cases[i].from, cases[i].to, cases[i].part);
+    /* The pattern apart from the bytes, as GPT-4's successors write it, with GPT-2's. */
+    static const char steps[] =
+        "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+        "\"'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|"
+        "\\\\s+\"}, \"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", "
+        "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}]}";
+    static const char one[] =
+        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true}";
+    char *at = strstr(whole, one), *text = malloc(n + sizeof steps);
+    if (CHECK(at != NULL)) {
+        sprintf(text, "%.*s%s%s", (int)(at - whole), whole, steps, at + strlen(one));
+        spill(scratch("bad"), text, strlen(text));
+        CHECK_OK(vocab_load(&v, scratch("bad")));
+        vocab_free(v);
+        expect_bad_field(text, "\\\\p{N}+", "\\\\p{N}{1,3}",
+                         "pretokenizers.pattern: expected GPT-2's");
+        expect_bad_field(text, "Isolated", "Removed", "behavior: expected \"Isolated\"");
+    }
+    free(text);
+    for (char *p = whole; (p = strstr(p, "<|endoftext|>"));)
+        memcpy(p, "<|something|>", 13);
+    expect_bad(
+        whole,
+        "added_tokens: expected one that starts documents, as '<|endoftext|>', or one alone, "
+        "found 3, the first '<pad>'");
+    free(whole);
 }
 
 /* --- classes, UTF-8 --- */
@@ -498,7 +652,9 @@ int main(void)
     test_classes();
     test_utf8();
     test_forms();
+    test_ids();
     test_bad_vocab();
+    test_bad_fields();
     test_random();
     test_gpt2();
     return check_done();

@@ -97,6 +97,36 @@ static void test_toys(void)
     CHECK(said > 1000);
 }
 
+/* Ids that are not ranks: the same pairs. */
+static void test_ids(void)
+{
+    struct token_mask m[2];
+    long wrong = 0, said = 0;
+
+    draw_toy(3);
+    for (int i = 0; i < 2; i++) {
+        struct vocab *v;
+        CHECK(!put_vocab(scratch("toy"), i ? JSON_IDS : RANKS));
+        if (!CHECK_OK(vocab_load(&v, scratch("toy"))) ||
+            !CHECK_OK(canonical_make(&m[i], v, v->size + 5)))
+            return;
+        vocab_free(v);
+    }
+    for (int x = 0; x < toys; x++)
+        for (int y = 0; y < toys; y++) {
+            bool never = token_mask_never(&m[0], x, y);
+            said += never;
+            wrong += never != token_mask_never(&m[1], toy_id(JSON_IDS, x), toy_id(JSON_IDS, y));
+        }
+    for (int x = 0; x < 3; x++)
+        for (int y = 0; y < m[1].ids; y++)
+            wrong += token_mask_never(&m[1], x, y) || token_mask_never(&m[1], y, x);
+    CHECK_EQ(wrong, 0);
+    CHECK(said > 1000);
+    canonical_free(&m[0]);
+    canonical_free(&m[1]);
+}
+
 static bool never(const struct token_mask *m, struct bpe *b, const char *x, const char *y)
 {
     uint16_t one[64], two[64];
@@ -152,6 +182,7 @@ int main(void)
 {
     unicode_init();
     test_toys();
+    test_ids();
     test_gpt2();
     return check_done();
 }

@@ -20,6 +20,7 @@
 #include "sample/prompts.h"
 #include "scratch.h"
 #include "tokenize/json_line.h"
+#include "toy_vocab.h"
 
 static struct rng rng;
 static uint64_t drawn;
@@ -83,6 +84,14 @@ static int parse_prompts(unsigned char *s, size_t n)
     struct prompts p = { .vocab = bytes };
     int rc = prompts_read(&p, spilt(s, n), true, false);
     prompts_release(&p);
+    return rc;
+}
+
+static int parse_tokenizer(unsigned char *s, size_t n)
+{
+    struct vocab *v;
+    int rc = vocab_load(&v, spilt(s, n));
+    vocab_free(v);
     return rc;
 }
 
@@ -297,6 +306,11 @@ int main(void)
                   "{\"id\": 7, \"text\": \"a\\u00e9 \\ud800\", \"x\": [1]}\n\n"
                   "{\"continuation\": \"\\n b\", \"text\": \"\", \"id\": \"b\"}\n");
     vocab_free(bytes);
+    draw_toy(1);
+    char *toy_file = strdup(scratch("tokenizer.json"));
+    CHECK(!put_vocab(toy_file, JSON_IDS));
+    fuzz_file("tokenizer.json", parse_tokenizer, toy_file);
+    free(toy_file);
     fuzz_manifests();
     memcpy(shard, shard_head, sizeof shard_head);
     fuzz("shard", parse_shard, shard, sizeof shard);

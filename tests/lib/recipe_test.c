@@ -91,8 +91,6 @@ static void test_refused(void)
            "expected bf16|f32|f16|e4m3|bf16/e4m3|f32/e4m3, found 'fp8'");
     refuse("parameters.ve0=v,d bf16/e4m3 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
            "a copy in e4m3 is for lm_head, with head_fp8 = yes");
-    refuse("parameters.attn=40,d,d f16 zero normuon sharded - 0.9 1 1 no", GPT_USAGE,
-           "f16 is written by adam, and this is under normuon");
     refuse("parameters.embed=v,d e4m3 transpose:lm_head adam sharded 0.5 0.95 1 150 no", GPT_USAGE,
            "order.tied: tied parameters have weights in f32 or bf16");
     refuse("precision.mlp_down=fp8", GPT_USAGE, "mlp = fp8");
@@ -106,7 +104,13 @@ static void test_refused(void)
     refuse("order.scatter=attn mlp foo", GPT_USAGE, "'foo' is no parameter");
     refuse("order.tied=attn embed", GPT_USAGE, "transposes");
     refuse("parameters.embed=v,d bf16 zero adam replicated 0.5 0.95 1 150 no", GPT_USAGE,
-           "order.tied: expected both of one type, under adam and under the same comms");
+           "order.tied: expected both of one type, rule and comms");
+    refuse("parameters.embed=v,d bf16 zero sgd sharded - - 1 150 no", GPT_USAGE,
+           "order.tied: expected both of one type, rule and comms");
+    refuse("parameters.ve0=v,d bf16 zero sgd sharded - - 1,2 1 no", GPT_USAGE,
+           "one matrix takes one multiplier, found 2");
+    refuse("parameters.ve0=v,d bf16 zero muon sharded - - 1 1 no", GPT_USAGE,
+           "muon is for banks, by its stage polar");
     refuse("order.late=smear_gate", GPT_USAGE, "does not wait for 'smear_gate'");
     refuse("optimizer.coeffs=1 2", GPT_USAGE, "rows of three");
     refuse("optimizer.coeffs=1 2 x", GPT_USAGE, "not a number");

@@ -1,8 +1,9 @@
 /* rules_test.c - lines of rules: what is read and refused, and chains of stages as they move weights.
  *
- * Chains are drawn from all stages. Each run on 1 rank, on 3, fused and stage by stage, stopped on 3
- * ranks and resumed on 2, and with a skipped step must leave the same bits, and on one rank what a
- * second computation in f64 of the line's text says. RULES=N of the environment: how many (60).
+ * Chains are drawn from all stages, and from those that tables, vectors and a tied head take. Each run on
+ * 1 rank, on 3, fused and stage by stage, stopped on 3 ranks and resumed on 2, and with a skipped step must
+ * leave the same bits, whatever types its weights have, and on one rank what a second computation in f64
+ * of the line's text says. RULES=N of the environment: how many (60); RULES_SEED.
  */
 #include <math.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include "check.h"
 #include "optim/rules.h"
 #include "optim/step.h"
+#include "optim/untie.h"
 
 enum { MAX_WORLD = 3, STEPS = 6, LINE = 400 };
 
@@ -25,40 +27,71 @@ struct variant {
     const char *rule;
     int world;
     bool unfused, f32; /* f32: weights and orthogonalisation */
+    bool tables; /* the line is of tables, vectors and the tied head, too */
+    bool zero; /* the embedding begins without states when the two part */
+    enum stored {
+        AS_IS,
+        BY_ROWS,
+        DELAYED
+    } stored; /* weights in f16, and in e4m3 with that scale */
     int skip; /* the step whose gradients have a NaN, or that is left out; 0: none */
     bool omit;
 };
 
 static int read(struct recipe **r, const struct variant *v)
 {
-    char rules[LINE + 16], attn[128], mlp[128];
+    char rules[LINE + 16], attn[128], mlp[128], ve0[128], smear[128], scalars[128], head[128],
+        embed[128];
     const char *type = v->f32 ? "f32" : "bf16", *name = v->line ? "x" : v->rule;
     bool adam = strpbrk(name, ">+"), second = strstr(name, "normuon");
     const char *betas = adam ? "0.9 0.95" : second ? "- 0.95" : "- -";
-    const char *const set[] = { attn,
-                                mlp,
-                                "model.vocab=64",
-                                "model.head_dim=8",
-                                "model.mlp_width=24",
-                                "schedule.steps=6",
-                                "schedule.extension=0",
-                                "schedule.untie=0.4",
-                                "precision.gradients=f32",
-                                v->unfused ? "precision.fuse=no" : "precision.fuse=yes",
-                                v->f32 ? "optimizer.polar=f32" : "optimizer.polar=bf16",
-                                v->skip && !v->omit ? "optimizer.max_skips=2"
-                                                    : "optimizer.max_skips=0",
-                                rules };
+    const char *const set[] = {
+        attn,
+        mlp,
+        "model.vocab=64",
+        "model.head_dim=8",
+        "model.mlp_width=24",
+        "schedule.steps=6",
+        "schedule.extension=0",
+        "schedule.untie=0.4",
+        "precision.gradients=f32",
+        v->unfused ? "precision.fuse=no" : "precision.fuse=yes",
+        v->f32 ? "optimizer.polar=f32" : "optimizer.polar=bf16",
+        v->skip && !v->omit ? "optimizer.max_skips=2" : "optimizer.max_skips=0",
+        rules,
+        v->stored == DELAYED ? "precision.weight_scale=delayed" : "precision.weight_scale=row",
+        "precision.amax_history=2",
+        v->zero ? "schedule.untie_state=zero" : "schedule.untie_state=carry",
+        ve0,
+        smear,
+        scalars,
+        head,
+        embed
+    };
+    const char *f16 = v->stored ? "f16" : type, *e4m3 = v->stored ? "e4m3" : type;
+    int n = (int)(sizeof set / sizeof *set) - (v->tables ? 0 : 5);
     const char *share = getenv("GPT_SHARE");
     char path[512];
 
     snprintf(rules, sizeof rules, "rules.x=%s", v->line ? v->line : "lr 1 | step");
-    snprintf(attn, sizeof attn, "parameters.attn=40,d,d %s uniform:1 %s sharded %s 1,1,2 1 no",
-             type, name, betas);
-    snprintf(mlp, sizeof mlp, "parameters.mlp=24,f,d %s uniform:0.5 %s sharded %s 1,2 0.5 no", type,
+    snprintf(attn, sizeof attn, "parameters.attn=40,d,d %s uniform:1 %s sharded %s 1,1,2 1 no", f16,
              name, betas);
+    snprintf(mlp, sizeof mlp, "parameters.mlp=24,f,d %s uniform:0.5 %s sharded %s 1,2 0.5 no", e4m3,
+             name, betas);
+    snprintf(ve0, sizeof ve0, "parameters.ve0=v,d %s normal:1 %s sharded %s 2 5 no", e4m3, name,
+             betas);
+    snprintf(smear, sizeof smear, "parameters.smear_gate=1,12 %s normal:1 %s replicated %s 1 1 no",
+             f16, name, betas);
+    snprintf(
+        scalars, sizeof scalars,
+        "parameters.scalars=1,36 f32 values:1.1*11/0.5,1*11/0/0.5/-1.5 %s replicated %s 1 0 no",
+        name, betas);
+    snprintf(head, sizeof head, "parameters.lm_head=d,v %s normal:0.05 %s sharded %s 1 2 no", type,
+             name, betas);
+    snprintf(embed, sizeof embed, "parameters.embed=v,d %s transpose:lm_head %s sharded %s 1 2 no",
+             type, name, betas);
     snprintf(path, sizeof path, "%s/recipes/tiny.recipe", share ? share : "share");
-    return recipe_read(r, path, set, (int)(sizeof set / sizeof *set));
+    return recipe_read(r, path, set, n);
 }
 
 /* -- runs ---------------------------------------------------------------------------------------- */
@@ -148,19 +181,23 @@ static void *run_rank(void *arg)
         struct step_schedule at;
         schedule_at(a->recipe, step, &at);
         optim_prepare(&z, &at);
-        optim_begin(&z, &at);
+        optim_begin(&z);
         for (int i = 0; i < b.n; i++)
             optim_need(&z, i);
         feed(&b, a->v, step);
         if (a->v->omit && a->v->skip == step) {
-            banks_clear(&b, step);
+            banks_clear(&b, UINT32_MAX); /* all move in each step */
             continue;
         }
-        optim_step(&z, &at);
+        optim_step(&z);
         optim_finish(&z, &at);
         optim_outcome(&z, &at, a->v->skip == step);
     }
     optim_settle(&z);
+    struct step_schedule next;
+    schedule_at(a->recipe, a->to, &next);
+    if (next.tied) /* as a checkpoint does */
+        optim_tie_master(&z);
     exchange(&z, a->out->bytes, &a->out->size, true);
     for (int i = 0; i < b.n; i++)
         a->out->count[i] = z.p[i].count;
@@ -213,9 +250,10 @@ static void test_line(struct variant v)
     same(line, "stage by stage", run(&v, 0, STEPS, NULL), &one);
     v.unfused = false, v.world = 3;
     same(line, "3 ranks", run(&v, 0, STEPS, NULL), &one);
-    half = run(&v, 0, 4, NULL);
+    int stop = v.tables && below(2) ? 2 : 4; /* they part in step 3 */
+    half = run(&v, 0, stop, NULL);
     v.world = 2;
-    same(line, "resumed", run(&v, 4, STEPS, &half), &one);
+    same(line, "resumed", run(&v, stop, STEPS, &half), &one);
     v.world = 1, v.skip = 1, v.omit = true; /* in the untie step moments change hands */
     left = run(&v, 0, STEPS, NULL);
     CHECK(memcmp(left.bytes, one.bytes, one.size));
@@ -300,7 +338,7 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
 {
     char copy[LINE], *save = NULL, *save2 = NULL;
     double lr = 0, rate_mul = m->lr_mul, decay = 0;
-    bool cautious = false, lr2 = false;
+    bool cautious = false, strict = false, lr2 = false, behind = false, wrote = false;
     int n = m->rows * m->cols, momenta = 0;
 
     snprintf(copy, sizeof copy, "%s", line);
@@ -344,21 +382,27 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
             for (int i = 0; i < n; i++)
                 m->x[i] *= rate ? 1 : f;
         } else if (!strcmp(w[0], "decay")) {
-            decay = atof(w[1]) * wd_mul;
+            decay = atof(w[1]) * wd_mul, behind = wrote;
             for (int i = 2; i < k; i++)
-                cautious |= !strcmp(w[i], "cautious"), lr2 |= !strcmp(w[i], "lr2");
+                cautious |= !strcmp(w[i], "cautious"), strict |= !strcmp(w[i], "strict"),
+                    lr2 |= !strcmp(w[i], "lr2");
+        } else if (!strcmp(w[0], "step")) {
+            wrote = true;
         }
     }
     for (int i = 0; i < n; i++) {
-        double shrink = decay * (lr2 ? lr : 1) * lr * rate_mul * m->w[i];
-        m->w[i] -= (cautious && m->x[i] * m->w[i] < 0 ? 0 : shrink) + lr * rate_mul * m->x[i];
+        double product = m->x[i] * m->w[i], left = 1 - decay * (lr2 ? lr : 1) * lr * rate_mul;
+        if ((cautious && product < 0) || (strict && product <= 0))
+            left = 1;
+        m->w[i] = behind ? (m->w[i] - lr * rate_mul * m->x[i]) * left
+                         : m->w[i] * left - lr * rate_mul * m->x[i];
     }
 }
 
 /* Matrix `which` of a bank, moved by hand beside the run, whose weights are f32. */
-static void test_formula(const char *line, const char *label, int which)
+static void test_formula(const char *line, const char *label, int which, bool tables)
 {
-    struct variant v = { .line = line, .world = 1, .f32 = true };
+    struct variant v = { .line = line, .world = 1, .f32 = true, .tables = tables };
     struct outcome start = run(&v, 0, 0, NULL), end = run(&v, 0, STEPS, NULL);
     struct recipe *r = NULL;
     if (!CHECK_OK(read(&r, &v)))
@@ -404,8 +448,17 @@ static void test_formula(const char *line, const char *label, int which)
 
 /* -- drawn lines -------------------------------------------------------------------------------- */
 
-static void draw(char *line, bool constant)
+static void draw_decay(char *text, bool constant)
 {
+    static const char *const masks[] = { " cautious", " plain", " strict", "" };
+    snprintf(text, LINE, " | decay %s%s%s", constant || below(2) ? "0.1" : "0.1>0@1-4",
+             masks[below(4)], below(2) ? " lr2" : "");
+}
+
+/* tables: of stages that need no whole matrices. */
+static void draw(char *line, bool constant, bool tables)
+{
+    char decay[LINE] = "";
     static const char *const moving[] = { "0.9", "$momentum", "0.5>0.95@0-4",
                                           "0.5>0.9@0-2>0.6@3-5" };
     size_t at = 0;
@@ -418,7 +471,7 @@ static void draw(char *line, bool constant)
         PUT(" | momentum 0.5%s", below(2) ? " nesterov" : "");
     if (!below(4))
         PUT(" | scale %s", constant || below(2) ? "0.25" : "0.25>4@1-4");
-    if (below(4)) {
+    if (!tables && below(4)) {
         PUT(" | polar $coeffs%s", below(3)   ? " margin 1.02 eps 1e-6"
                                   : below(2) ? ""
                                              : " margin 1.1");
@@ -427,7 +480,7 @@ static void draw(char *line, bool constant)
     bool shape = !below(5);
     if (shape)
         PUT(" | shape");
-    if (below(3))
+    if (!tables && below(3))
         PUT(" | variance %s%s", constant || below(2) ? "0.9" : "0.5>0.95@0-4",
             polar && !constant && below(3) ? " round" : "");
     if (!shape && below(3))
@@ -436,12 +489,11 @@ static void draw(char *line, bool constant)
     if (!below(6))
         PUT(" | sign | scale 0.5");
     if (below(3))
-        PUT(" | decay 0.1%s%s",
-            below(2)   ? " cautious"
-            : below(2) ? " plain"
-                       : "",
-            below(2) ? " lr2" : "");
-    PUT(" | step");
+        draw_decay(decay, constant);
+    if (below(2))
+        PUT("%s | step", decay);
+    else
+        PUT(" | step%s", decay);
 #undef PUT
 }
 
@@ -479,7 +531,11 @@ static void test_refused(void)
     refused("lr 0.1 | momentum 0.9", "ends with what writes", "");
     refused("lr 0.1 | step | momentum 0.9", "stands behind step", "momentum");
     refused("lr 0.1 | decay 0.1 | momentum 0.9 | step", "right in front of step", "momentum");
-    refused("lr 0.1 | decay 0.1 plain cautious | step", "plain or cautious", "decay");
+    refused("lr 0.1 | decay 0.1 plain cautious | step", "plain, cautious or strict", "decay");
+    refused("lr 0.1 | decay 0.1 | step | decay 0.1", "one decay", "decay 0.1");
+    refused("lr 0.1 | adam | decay 0.1", "a decay of its own", "decay");
+    refused("lr 0.1 | polar record-61 margin 1>2@0-5 | step", "one number for the whole run",
+            "1>2");
     refused("lr 0.1 | polar $coeffs | polar $coeffs | step", "one polar", "polar $coeffs | step");
     refused("lr 0.1 | shape | shape lr | step", "one shape", "shape lr");
     refused("lr 0.1 | polar nosuch | step", "no set of coefficients", "nosuch");
@@ -490,6 +546,40 @@ static void test_refused(void)
     refused("muon + sgd at 3", "expected 'weight'", "at");
     refused("adam then muon at 3", "the first of a join", "adam");
     refused("muon then sgd at 3 moments", "expected a step", "");
+}
+
+/* A drawn line with a word left out, doubled or replaced is read, or refused with a reason and a caret in
+ * the line. */
+static void test_spoilt(const char *line)
+{
+    static const char *const words[] = { "step", "decay", "|", "polar", "nosuch", "1e", "x>y@1-2" };
+    char copy[LINE], spoilt[2 * LINE] = "", *save = NULL;
+    int n = 1, k = 0, how = below(3);
+    size_t at = 0;
+
+    for (const char *s = line; *s; s++)
+        n += *s == ' ';
+    int which = below(n);
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *s = strtok_r(copy, " ", &save); s; s = strtok_r(NULL, " ", &save), k++) {
+        const char *word = k != which || how == 1 ? s : how == 0 ? "" : words[below(7)];
+        at +=
+            (size_t)snprintf(spoilt + at, sizeof spoilt - at, "%s%s", at && *word ? " " : "", word);
+        if (k == which && how == 1)
+            at += (size_t)snprintf(spoilt + at, sizeof spoilt - at, " %s", word);
+    }
+    struct recipe *r = NULL;
+    struct variant v = { .line = spoilt, .world = 1 };
+    if (strlen(spoilt) >= LINE)
+        return;
+    if (!read(&r, &v)) {
+        recipe_free(r);
+        return;
+    }
+    const char *text = strstr(err_message(), "\n    "), *caret = text ? strrchr(text, '\n') : NULL;
+    if (!CHECK(text && !strncmp(text + 5, spoilt, strlen(spoilt)) && caret > text &&
+               caret[strlen(caret) - 1] == '^' && strlen(caret) - 6 <= strlen(spoilt)))
+        printf("    '%s' of %s\n", err_message(), spoilt);
 }
 
 /* Kinds hang on a stage's word, not on what stands beside it. */
@@ -553,12 +643,26 @@ int main(void)
     test_line((struct variant){ .line = "muon then sgd at 3", .world = 1 });
     test_line((struct variant){ .line = "sgd then muon at 4 moments 2", .world = 1 });
     test_line((struct variant){ .line = "muon + sgd weight 0>0.5@1-4", .world = 1 });
+    test_line(
+        (struct variant){ .line = "sgd then sgd at 4 moments 1", .world = 1, .tables = true });
+    test_line((struct variant){ .line = "lr 0.1 | step", .world = 1, .tables = true });
     for (int i = 0; i < (many ? atoi(many) : 60); i++) {
+        static const char *const labels[] = { "mlp", "attn", "ve0", "smear_gate" };
         char line[LINE];
-        draw(line, false);
-        test_line((struct variant){ .line = line, .world = 1, .f32 = i % 3 == 2 });
-        draw(line, true);
-        test_formula(line, i % 2 ? "mlp" : "attn", below(22));
+        bool tables = i % 4 > 1;
+        struct variant v = { .line = line,
+                             .world = 1,
+                             .f32 = i % 3 == 2,
+                             .tables = tables,
+                             .zero = tables && !below(3) };
+        if (!v.f32)
+            v.stored = (enum stored)below(3);
+        draw(line, false, tables);
+        test_line(v);
+        for (int k = 0; k < 20; k++)
+            test_spoilt(line);
+        draw(line, true, tables);
+        test_formula(line, labels[i % 4], tables ? 0 : below(22), tables);
     }
     return check_done();
 }

@@ -127,7 +127,7 @@ static void write_all(struct gather *g, const struct criteria *k, enum report_fo
     for (int i = 0; i < 2; i++)
         CHECK(v[i].own.runs + v[i].own.left_out == g->group[i].n);
     CHECK(!v[1].shown ||
-          (v[1].own.loss.mean < k->target && (k->rule == RULE_Z || v[1].own.runs > 1)));
+          (v[1].own.loss.mean < k->target && (k->rule == JUDGE_Z || v[1].own.runs > 1)));
     free(text);
 }
 
@@ -136,7 +136,7 @@ static void report_on(const char *text, size_t n)
 {
     struct group groups[2] = { { .name = strdup("base") }, { .name = strdup("a|b\x1b\n\xff") } };
     struct job j = { .g = { .n = 2, .stdin_group = -1 } };
-    struct criteria k = { .target = 3.28, .alpha = 0.01, .rule = n % 2 ? RULE_T : RULE_Z };
+    struct criteria k = { .target = 3.28, .alpha = 0.01, .rule = n % 2 ? JUDGE_T : JUDGE_Z };
     j.g.group = malloc(sizeof groups);
     memcpy(j.g.group, groups, sizeof groups);
     read_into(&j, text, n, false);

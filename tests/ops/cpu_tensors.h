@@ -24,6 +24,16 @@ enum { N_RAGGED = 7 };
 static const int64_t ragged[N_RAGGED][2] = { { 1, 1 },   { 1, 13 },  { 17, 1 }, { 31, 31 },
                                              { 24, 96 }, { 96, 24 }, { 61, 67 } };
 
+/* Calls f for each shape, of each two types, with and without what `flag` says. */
+static inline void each_ragged(void (*f)(enum dtype, enum dtype, int64_t rows, int64_t cols,
+                                         bool flag))
+{
+    for (int s = 0; s < N_RAGGED; s++)
+        for (int k = 0; k < 8; k++)
+            f(k & 4 ? DT_BF16 : DT_F32, k & 2 ? DT_BF16 : DT_F32, ragged[s][0], ragged[s][1],
+              k & 1);
+}
+
 static inline void cpu_begin(void)
 {
     rng = rng_make(op_test_seed(), 0);

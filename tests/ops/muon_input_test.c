@@ -47,14 +47,7 @@ static void test_muon_input(enum dtype tx, enum dtype tg, int64_t rows, int64_t 
 static void by_hand(void)
 {
     cpu_begin();
-    for (int s = 0; s < N_RAGGED; s++)
-        for (int t = 0; t < 2; t++) {
-            int64_t rows = ragged[s][0], cols = ragged[s][1];
-            enum dtype type = t ? DT_BF16 : DT_F32;
-            for (int k = 0; k < 2; k++)
-                for (int raw = 0; raw < 2; raw++)
-                    test_muon_input(type, k ? DT_BF16 : DT_F32, rows, cols, raw);
-        }
+    each_ragged(test_muon_input);
     cpu_end();
 }
 

@@ -9,8 +9,9 @@ static double master(struct tensor w, struct tensor mant, int64_t i)
     return f32_from_bits((uint32_t)((uint16_t *)w.data)[i] << 16 | ((uint16_t *)mant.data)[i]);
 }
 
-/* bare: without row variance, and a plain decay. */
-static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t cols, bool bare)
+/* bare: without row variance. how: of the decay. */
+static void test_decay(enum dtype tw, enum dtype tx, int64_t rows, int64_t cols, bool bare,
+                       unsigned how)
 {
     enum { N = 2 };
     const float mul[N] = { 2, 4 };
@@ -51,10 +52,12 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
             u = bare ? get(x, i) : u;
             if (tx == DT_BF16)
                 u = bf16_round((float)u);
-            want[i] = p - (bare || u * p >= 0 ? p * m.decay * lr : 0) - u * lr;
+            bool shrinks = how & MUON_PLAIN || (how & MUON_STRICT ? u * p > 0 : u * p >= 0);
+            double left = shrinks ? 1 - m.decay * lr : 1;
+            want[i] = how & MUON_BEHIND ? (p - u * lr) * left : p * left - u * lr;
         }
     }
-    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, &blend, bare, &m, NULL);
+    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, &blend, how, &m, NULL);
     double d = 0, norm = 0;
     for (int64_t i = 0; i < count; i++) {
         d += (master(w, mant, i) - want[i]) * (master(w, mant, i) - want[i]);
@@ -66,6 +69,26 @@ static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t col
     if (!bare)
         CHECK_NEAR(distance(q, second), 0, 1e-6);
     free(want), free(second);
+}
+
+/* bare: and plain decays. */
+static void test_normuon(enum dtype tw, enum dtype tx, int64_t rows, int64_t cols, bool bare)
+{
+    for (unsigned how = 0; how < 8; how += 2)
+        test_decay(tw, tx, rows, cols, bare, how | (bare ? MUON_PLAIN : 0));
+}
+
+/* A zero update: only what is not strict decays. */
+static void test_strict(void)
+{
+    struct tensor w = blank(DT_F32, 1, 1), x = blank(DT_F32, 1, 1);
+    struct muon_step m = { .lr = 0.5f, .decay = 0.5f };
+    const float one = 1;
+    for (unsigned how = 0; how < 8; how++) {
+        set(w, 0, 1), set(x, 0, 0);
+        o->normuon(o, w, NO_TENSOR, NO_TENSOR, x, 1, &one, NULL, how, &m, NULL);
+        CHECK(get(w, 0) == (how & MUON_STRICT && !(how & MUON_PLAIN) ? 1 : 0.75));
+    }
 }
 
 /* A weight of 1 loses 2^-20 a step: bf16 alone would not move. And decay leaves 0 alone. */
@@ -96,15 +119,9 @@ static void test_low_halves(void)
 static void by_hand(void)
 {
     cpu_begin();
-    for (int s = 0; s < N_RAGGED; s++)
-        for (int t = 0; t < 2; t++) {
-            int64_t rows = ragged[s][0], cols = ragged[s][1];
-            enum dtype type = t ? DT_BF16 : DT_F32;
-            for (int k = 0; k < 2; k++)
-                for (int bare = 0; bare < 2; bare++)
-                    test_normuon(type, k ? DT_BF16 : DT_F32, rows, cols, bare);
-        }
+    each_ragged(test_normuon);
     test_low_halves();
+    test_strict();
     cpu_end();
 }
 
