@@ -219,7 +219,7 @@ static int decode_stream(const char *range, const struct vocab *v)
     int rc = parse_range(range, INT64_MAX, &from, &to);
 
     if (!rc)
-        rc = shard_stream_open(&t, "-");
+        rc = shard_stream_open(&t, "-", 0);
     for (; !rc && at < to; at += want.limit) {
         want.limit = to - at;
         if ((rc = shard_stream_next(t, &s, &want)))
@@ -362,7 +362,7 @@ static int verify_shards(struct shard_stream *t, const char *path)
 static int verify_file(const char *path)
 {
     struct shard_stream *t;
-    int rc = shard_stream_open(&t, path);
+    int rc = shard_stream_open(&t, path, 0);
 
     if (rc)
         return rc;

@@ -347,8 +347,20 @@ int opt_parse_verb(const struct command *c, const char *verb, const struct opt *
     return rc;
 }
 
+/* Ends the process without destructors of libraries. OpenBLAS's waits for its threads, and where a
+ * limit of address space leaves them no memory they ask for it without end. */
+static void end_process(int status, void *unused)
+{
+    (void)unused;
+    fflush(NULL);
+    _exit(status);
+}
+
 int opt_exit(const struct command *c, int rc)
 {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these report at exit */
+    on_exit(end_process, NULL);
+#endif
     if (rc == OPT_DONE)
         rc = GPT_OK;
     char said[2048];

@@ -100,7 +100,8 @@ int opt_parse_verb(const struct command *c, const char *verb, const struct opt *
                    char **argv, int *first) MUST_CHECK;
 /* For the last line of main(), whatever rc: closes stdout, prints "name: message"
  * on stderr for a failure (for GPT_USAGE also the hint to try --help), returns the
- * exit code. GPT_NO is an answer and not a failure: nothing is added to it. */
+ * exit code. GPT_NO is an answer and not a failure: nothing is added to it. exit()
+ * then passes over destructors of libraries. */
 int opt_exit(const struct command *c, int rc);
 void opt_list_release(struct opt_list *l);
 /* The arguments joined by blanks in one line, for the provenance in an output; to be called

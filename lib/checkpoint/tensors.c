@@ -67,6 +67,7 @@ static const char *const kinds[TENSOR_KINDS - 1] = { "weight",
                                                      "master.row_scale",
                                                      "master",
                                                      "rounded",
+                                                     "gradient",
                                                      "scale",
                                                      "scale_inv" };
 

@@ -636,20 +636,6 @@ static int start(struct loader *l)
     return 0;
 }
 
-/* With the lock: a stream's step is given out only when those that end its update are there, too, so
- * that no run ends between two updates, where it could not be saved. */
-static int wait_for_rest(struct loader *l, int64_t step)
-{
-    const struct slot *rest = &l->slot[(step + 1) & 1];
-
-    if (!l->c.stream || l->c.update != 2 || step % 2 ||
-        (l->c.shape && !l->c.shape(l->c.ctx, step + 1).tokens))
-        return 0;
-    while (!l->stop && l->filled <= step)
-        pthread_cond_wait(&l->moved, &l->lock);
-    return rest->code > 0 ? err_set(rest->code, "%s", rest->message) : rest->code;
-}
-
 int loader_next(struct loader *l, int rank, const struct step_batch **b)
 {
     int r = rank - l->c.first_rank, rc;
@@ -678,7 +664,6 @@ int loader_next(struct loader *l, int rank, const struct step_batch **b)
         l->asked[r] = step;
         *b = &s->batch;
         pthread_cond_broadcast(&l->moved);
-        rc = wait_for_rest(l, step);
     }
 out:
     pthread_mutex_unlock(&l->lock);

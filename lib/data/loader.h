@@ -72,7 +72,6 @@ struct loader_config {
     /* In place of files: what is left of this stream, which data names for messages. Positions count
      * its shards. It cannot cycle: GPT_USAGE. */
     struct shard_stream *stream;
-    int update; /* of the stream: 2 if every second step, the odd ones, ends an update; else 0 */
     int wake; /* with a stream: the eventfd of zio_wake, set also by loader_stop; -1: none */
     int world; /* N: ranks of the whole job */
     int first_rank, local_ranks; /* those that this process serves */

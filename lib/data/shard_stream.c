@@ -8,7 +8,7 @@
 #include "base/zio.h"
 #include "data/corpus.h"
 
-#define ID_BYTES (1 << 16)
+enum { ID_BYTES = 1 << 16 };
 
 struct shard_stream {
     struct zreader *z;
@@ -17,9 +17,10 @@ struct shard_stream {
     int64_t given; /* tokens of all */
     int64_t left; /* tokens of the present one that were not given out */
     char id[33];
+    int64_t id_bytes; /* that it is of */
 };
 
-int shard_stream_open(struct shard_stream **out, const char *path)
+int shard_stream_open(struct shard_stream **out, const char *path, int64_t id_bytes)
 {
     struct shard_stream *t = calloc(1, sizeof *t);
     const void *begin;
@@ -31,9 +32,12 @@ int shard_stream_open(struct shard_stream **out, const char *path)
     if (!t)
         return err_memory();
     snprintf(t->path, sizeof t->path, "%s", strcmp(path, "-") ? path : "standard input");
-    if (!(rc = zreader_open(&t->z, path)) && !(rc = zreader_peek(t->z, ID_BYTES, &begin, &n)) &&
-        !(rc = shard_header_tokens(begin, n, t->path, &tokens)))
+    size_t most = id_bytes > 0 && id_bytes < ID_BYTES ? (size_t)id_bytes : ID_BYTES;
+    if (!(rc = zreader_open(&t->z, path)) && !(rc = zreader_peek(t->z, most, &begin, &n)) &&
+        !(rc = shard_header_tokens(begin, n, t->path, &tokens))) {
         xxh_hex_of(begin, n, t->id);
+        t->id_bytes = (int64_t)n;
+    }
     if (rc) {
         shard_stream_close(t);
         return rc;
@@ -81,6 +85,10 @@ int shard_stream_next(struct shard_stream *t, struct shard **s, const struct sha
 int64_t shard_stream_tokens(const struct shard_stream *t) { return t->given; }
 
 const char *shard_stream_id(const struct shard_stream *t) { return t->id; }
+
+int64_t shard_stream_id_bytes(const struct shard_stream *t) { return t->id_bytes; }
+
+bool shard_stream_is_short(const struct shard_stream *t) { return t->id_bytes < ID_BYTES; }
 
 void shard_stream_close(struct shard_stream *t)
 {

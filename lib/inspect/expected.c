@@ -8,7 +8,11 @@
 static struct expected expect(const struct recipe *r, const struct param_spec *p,
                               const struct state *s)
 {
-    struct expected e = { .param = p->label, .spec = p, .dtype = s->dtype, .sharded = s->sharded };
+    struct expected e = { .param = p->label,
+                          .spec = p,
+                          .dtype = s->dtype,
+                          .sharded = s->sharded,
+                          .optional = s->role == STATE_GRADIENT };
     memcpy(e.kind, s->kind, sizeof e.kind);
     if (p->stored == DT_E4M3 && (s->role <= STATE_SCALE || s->role == STATE_AMAX))
         e.scale = (float)recipe_weight_scale(r, p);

@@ -154,17 +154,22 @@ static int write_tensors(struct tensors *s, const struct name_map *map, const st
                          const struct import_job *job, int *states)
 {
     struct whole *w = calloc((size_t)n + 1, sizeof *w);
-    int rc = w ? 0 : err_memory();
+    int rc = w ? 0 : err_memory(), have = 0;
     *states = 0;
     for (int i = 0; !rc && i < n; i++) {
-        w[i] = whole_of(&e[i]);
-        rc = whole_find(&w[i], s, map, states);
+        struct whole *x = &w[have];
+        *x = whole_of(&e[i]);
+        rc = whole_find(x, s, map, states);
         if (!rc && strstr(e[i].kind, ".scale")) /* it follows what it scales */
-            rc = whole_scales(&w[i], &w[i - 1], s);
+            rc = whole_scales(x, x - 1, s);
+        if (x->n || !e[i].optional)
+            have++;
+        else
+            whole_release(x);
     }
     if (!rc)
-        rc = write_with_state(s, w, n, info, r, job);
-    for (int i = 0; w && i < n; i++)
+        rc = write_with_state(s, w, have, info, r, job);
+    for (int i = 0; w && i < have; i++)
         whole_release(&w[i]);
     free(w);
     return rc;

@@ -53,12 +53,6 @@ static void shard(struct banks *b, int i)
     p->g_own = tensor_rows(p->g, p->own_first * rows, p->own_count * rows);
 }
 
-enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s)
-{
-    return r->precision.gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype
-                                                                   : r->precision.gradients;
-}
-
 static struct tensor allocated(struct ops *o, const struct param_spec *s, enum dtype t)
 {
     struct tensor x = tensor_of(NULL, t, s->matrices * s->rows, s->cols);
@@ -74,7 +68,7 @@ int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
         struct param *p = &b->p[i];
         p->spec = s;
         p->w = allocated(o, s, s->dtype);
-        p->g = allocated(o, s, gradient_dtype(r, s));
+        p->g = allocated(o, s, recipe_gradient(r, s));
         shard(b, i);
     }
     banks_clear(b, UINT32_MAX);

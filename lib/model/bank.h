@@ -38,7 +38,6 @@ struct banks {
     int n;
 };
 
-enum dtype gradient_dtype(const struct recipe *r, const struct param_spec *s);
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
                int world) MUST_CHECK;
 /* Of one rank and without gradients, for evaluation. On a CPU bf16 weights are kept as f32, so that

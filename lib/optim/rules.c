@@ -48,10 +48,7 @@ static const struct chain_hyper *hyper_of(const struct call *c)
 {
     return &c->z->hyper->chain[c->i][c->chain];
 }
-static const struct step_gate *gate_of(const struct call *c)
-{
-    return c->z->gate ? &c->z->gate->gate : NULL;
-}
+static const struct step_gate *gate_of(const struct call *c) { return optim_gate(c->z); }
 static struct tensor state_of(const struct call *c, int stage)
 {
     return optim_stage_state(&c->z->p[c->i], c->chain, stage, 0);

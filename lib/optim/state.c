@@ -41,7 +41,7 @@ int64_t optim_scale_bytes(const struct recipe *r, int i, int world)
 
 int64_t optim_param_bytes(const struct recipe *r, int i, int world)
 {
-    return role_bytes(r, i, world, ~(1u << STATE_WEIGHT));
+    return role_bytes(r, i, world, ~(1u << STATE_WEIGHT | 1u << STATE_GRADIENT));
 }
 
 /* -1: there is none, or only one rank. */
@@ -173,7 +173,8 @@ static int take_states(struct optim *z, int i)
     q->n_states = states_of(z->recipe, i, q->state);
     for (int k = 0; k < q->n_states; k++) {
         bool weight = q->state[k].role == STATE_WEIGHT;
-        q->held[k] = weight && p->spec->stored == DT_NONE ? p->w_own
+        q->held[k] = q->state[k].role == STATE_GRADIENT     ? p->g_own
+                     : weight && p->spec->stored == DT_NONE ? p->w_own
                      : weight && p->spec->stored == DT_E4M3 && p->spec->codes
                          ? param_own_fp8(p).codes
                          : take_state(z, p, &q->state[k]);
@@ -232,6 +233,8 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     if (recipe_has_gate(r))
         z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
+    else
+        z->guard = o->alloc(o, sizeof *z->guard, "gate of a step");
     if ((rc = o->status(o)))
         return rc;
     z->sparse_param = sparse_param(r, c->world);
@@ -273,10 +276,12 @@ void optim_reset(struct optim *z)
             z->ops->zero(z->ops, t[i].t);
     for (int i = 0; i < z->recipe->n_params; i++) {
         z->p[i].count = 0;
-        z->p[i].begun = false;
+        z->p[i].begun = z->p[i].waits = false;
     }
     if (z->gate)
         z->ops->zero(z->ops, tensor_of(z->gate, DT_U8, 1, sizeof *z->gate));
+    else
+        z->ops->zero(z->ops, tensor_of(z->guard, DT_U8, 1, sizeof *z->guard));
     z->open = 0;
     if (z->sparse)
         sparse_forget(z->sparse);
@@ -489,6 +494,8 @@ static int load_weight(struct optim *z, int i)
 int optim_loaded(struct optim *z)
 {
     int rc = 0;
+    for (int i = 0; i < z->recipe->n_params; i++)
+        z->p[i].waits = false;
     for (int i = 0; i < z->recipe->n_params && !rc; i++)
         if (z->recipe->params[i].stored != DT_NONE)
             rc = load_weight(z, i);
@@ -527,7 +534,7 @@ struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *co
                                                                  : NO_TENSOR,
                                 .compute = apart ? p->w_own : NO_TENSOR,
                                 .copy = copy->codes.data ? copy : NULL,
-                                .gate = z->gate ? &z->gate->gate : NULL };
+                                .gate = optim_gate(z) };
 }
 
 /* -- hyperparameters of a step ------------------------------------------------------------ */
@@ -596,6 +603,8 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
         const struct optim_param *q = &z->p[i];
         for (int k = 0; k < q->n_states; k++) {
             bool whole = !q->state[k].sharded;
+            if (q->state[k].role == STATE_GRADIENT && !q->waits)
+                continue;
             int64_t units = q->state[k].role == STATE_AMAX ? q->held[k].rows : p->units;
             out[n++] = (struct optim_tensor){ .param = i,
                                               .state = &q->state[k],

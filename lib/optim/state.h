@@ -65,6 +65,7 @@ struct optim_param {
     bool uneven; /* not all ranks communicate the same number of rows */
 
     bool begun; /* the reduction of its gradient has started in this step */
+    bool waits; /* its gradient is one of optim_tensors */
     comm_ticket *reduced; /* of each collective of the reduction */
     int n_reduced;
     comm_ticket gathered, gathered_fp8; /* of its weight and of the fp8 copy */
@@ -99,7 +100,10 @@ struct optim {
     struct step_plans plans;
     const struct step_plan *plan; /* of the step that optim_prepare was called for */
     struct step_hyper *hyper; /* device memory */
-    struct optim_gate *gate; /* device memory; NULL: every step is applied as it is */
+    struct optim_gate *gate; /* device memory; NULL: steps are applied as they are, but for guard */
+    struct step_gate *guard; /* device memory, without a gate: skips a step in which `loss` is not
+                              * finite, so that what was not finite before is all that is */
+    const real *loss; /* device memory: the step's sum of losses on this rank; NULL: no guard */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param;
@@ -136,6 +140,12 @@ struct tensor optim_state(const struct optim_param *q, const char *kind);
 struct row_scaled optim_scaled(const struct optim_param *q, const char *kind);
 struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
 
+/* Returns the gate that every update reads, or NULL. */
+static inline const struct step_gate *optim_gate(const struct optim *z)
+{
+    return z->gate ? &z->gate->gate : z->loss ? z->guard : NULL;
+}
+
 /* A weight as it is stored on this rank, its forms beside the exact value, and the gate; copy: made, and
  * pointed to where there are codes. */
 struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *copy);
@@ -156,7 +166,8 @@ struct optim_tensor {
     bool replicated;
 };
 enum { OPTIM_MAX_TENSORS = MAX_STATES * MAX_PARAMS };
-/* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors. */
+/* Fills out (OPTIM_MAX_TENSORS) and returns how many. A resumed run loads into the same tensors.
+ * Gradients are among them where they wait: after optim_set_aside or optim_expects (step.h). */
 int optim_tensors(const struct optim *z, struct optim_tensor *out);
 /* Argument of a collective: the rows of each shard that are communicated; NULL: equal shards. */
 static inline const struct span *optim_chunks(struct optim_param *q, const struct comm *c)

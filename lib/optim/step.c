@@ -77,7 +77,7 @@ static void add_largest(struct optim *z, int i, real *top, struct tensor history
         z->comm->wait(z->comm, z->comm->all_gather(z->comm, each, NULL));
     else
         each = tensor_rows(each, z->comm->rank, 1);
-    z->ops->amax_history(z->ops, top, history, each, z->gate ? &z->gate->gate : NULL);
+    z->ops->amax_history(z->ops, top, history, each, optim_gate(z));
 }
 
 /* Behind the update of a weight with a delayed scale. */
@@ -252,6 +252,35 @@ static void decide(struct optim *z, const struct action *a)
                       (real)r->optimizer.clip, (real)(1 / r->optimizer.loss_scale));
 }
 
+int optim_set_aside(struct optim *z, int steps)
+{
+    const struct recipe *r = z->recipe;
+
+    for (int k = 0; k < r->n_params; k++) {
+        int i = r->order.scatter[k], rc = 0;
+        if (!recipe_waits(&r->params[i], steps))
+            continue;
+        if (z->sparse && i == z->sparse_param)
+            rc = optim_exchange(z);
+        else
+            reduce(z, i);
+        if (rc)
+            return rc;
+        wait_reduced(z, i);
+        z->p[i].waits = true;
+    }
+    return 0;
+}
+
+void optim_expects(struct optim *z, int i, bool waits)
+{
+    z->ops->zero(z->ops, z->banks->p[i].g);
+    z->p[i].waits = waits;
+}
+
+/* A rank's part is one of world in the mean; what is whole on every rank is its own mean. */
+double optim_share(const struct optim *z, int i) { return z->p[i].shard ? z->comm->world : 1; }
+
 static void update(struct optim *z, const struct action *a)
 {
     int adam[MAX_PARAMS], n = 0;
@@ -311,7 +340,12 @@ bool optim_exchanges(const struct optim *z) { return z->plan->exchanges; }
 
 void optim_pause(struct optim *z) { act_part(z, PART_PAUSE); }
 
-void optim_step(struct optim *z) { act_part(z, PART_UPDATE); }
+void optim_step(struct optim *z)
+{
+    if (!z->gate && z->loss)
+        z->ops->step_gate(z->ops, z->guard, z->loss, 1, 0, 1);
+    act_part(z, PART_UPDATE);
+}
 
 void optim_settle(struct optim *z)
 {

@@ -47,4 +47,13 @@ void optim_finish(struct optim *z, const struct step_schedule *at);
  * a skipped step's updates do not count. At most one finished step may be open at optim_prepare. */
 void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped);
 
+/* Reduces, in place, the gradients that wait to be applied after `steps` steps, and makes this
+ * rank's part of each one of optim_tensors. Collective; no step may follow. */
+int optim_set_aside(struct optim *z, int steps) MUST_CHECK;
+/* Clears the gradient of parameter i before states are loaded; one that waits is among
+ * optim_tensors up to optim_loaded. */
+void optim_expects(struct optim *z, int i, bool waits);
+/* Returns what a loaded mean is to be multiplied by, so that the next reduction finds it. */
+double optim_share(const struct optim *z, int i);
+
 #endif

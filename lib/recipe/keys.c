@@ -98,6 +98,7 @@ static const struct key keys[] = {
     { "optimizer", "clip", K_REAL, F(optimizer.clip), 0, 1e30, "0", NULL },
     { "optimizer", "loss_scale", K_REAL, F(optimizer.loss_scale), 1e-30, 1e30, "1", NULL },
     { "optimizer", "max_skips", K_INT, F(optimizer.max_skips), 0, 1e9, "0", NULL },
+    { "optimizer", "grad_norm", K_BOOL, F(optimizer.grad_norm), 0, 0, "no", NULL },
     { "optimizer", "muon_lr", K_REAL, F(optimizer.muon.lr), 0, 1e3, NULL, NULL },
     { "optimizer", "muon_wd", K_REAL, F(optimizer.muon.wd), 0, 1e3, NULL, NULL },
     { "optimizer", "muon_decay", K_WORD, F(optimizer.muon.decay), 0, 0, "rule",
@@ -167,8 +168,10 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
  * which must stay. A new key stands here. */
-static const char *const quiet[] = { "model.rope_windows", "data.cut",       "data.piece",
-                                     "data.max_documents", "precision.fuse", NULL };
+static const char *const quiet[] = {
+    "model.rope_windows",  "data.cut", "data.piece", "data.max_documents", "precision.fuse",
+    "optimizer.grad_norm", NULL
+};
 
 /* A number, or a fraction such as 100/448. */
 int recipe_real(const char *text, const char *what, double lo, double hi, double *out)

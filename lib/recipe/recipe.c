@@ -369,7 +369,14 @@ int recipe_param(const struct recipe *r, const char *label)
 
 bool recipe_has_gate(const struct recipe *r)
 {
-    return r->optimizer.clip > 0 || r->optimizer.loss_scale != 1 || r->optimizer.max_skips > 0;
+    return r->optimizer.clip > 0 || r->optimizer.loss_scale != 1 || r->optimizer.max_skips > 0 ||
+           r->optimizer.grad_norm;
+}
+
+enum dtype recipe_gradient(const struct recipe *r, const struct param_spec *s)
+{
+    return r->precision.gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype
+                                                                   : r->precision.gradients;
 }
 
 const char *recipe_master_kind(const struct param_spec *s)

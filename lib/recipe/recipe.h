@@ -216,6 +216,7 @@ struct recipe {
         } adam;
         double clip; /* of the norm of all gradients; 0: none */
         double loss_scale; /* of the loss whose gradients are computed */
+        bool grad_norm; /* the norm of the gradients is found, for the log */
         int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
         int period; /* after so many steps each gradient has been applied: all begin anew */
         struct {
@@ -322,6 +323,13 @@ static inline bool recipe_moves(const struct param_spec *s, int step)
 {
     return (step + 1) % s->every == 0;
 }
+/* True if after `steps` steps a gradient of the parameter waits for the step that applies it. */
+static inline bool recipe_waits(const struct param_spec *s, int steps)
+{
+    return !recipe_moves(s, steps - 1);
+}
+/* Returns the type in which the parameter's gradient is summed. */
+enum dtype recipe_gradient(const struct recipe *r, const struct param_spec *s);
 /* Returns the fixed scale that e4m3 codes of s are multiplied by, or 0 if each update chooses one a row
  * or recipe_delayed() one for all rows. */
 static inline double recipe_weight_scale(const struct recipe *r, const struct param_spec *s)

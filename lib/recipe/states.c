@@ -87,6 +87,8 @@ int states_of(const struct recipe *r, int param, struct state *out)
         a->matrices = a->cols = 1, a->rows = r->precision.amax_history;
         a->sharded = false;
     }
+    if (rule_is_adam(&s->rule))
+        add(&t, "gradient", STATE_GRADIENT, recipe_gradient(r, s));
     return t.n;
 }
 

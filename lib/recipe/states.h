@@ -1,7 +1,8 @@
 /* states.h - what is kept of a parameter from step to step: the one table of it.
  *
- * The weight as it is stored, its scales, its exact value beside it (mantissa, remainder, master), and
- * the states of its rule's stages. Allocation, --plan, checkpoints, verify, import and export read it.
+ * The weight as it is stored, its scales, its exact value beside it (mantissa, remainder, master),
+ * the states of its rule's stages, and a gradient that waits. Allocation, --plan, checkpoints,
+ * verify, import and export read it.
  * A tensor of a checkpoint is named LABEL.KIND; the kind is a stage's word for its state, with ".2"
  * for the second use of the stage, and so does not depend on what stands beside it in the chain.
  *
@@ -24,7 +25,8 @@ struct state {
         STATE_SCALE, /* of a weight in e4m3: one a row */
         STATE_AMAX, /* largest weights of past updates, replicated */
         STATE_MASTER, /* what makes the weight exact: low halves, or a wider copy; and its scales */
-        STATE_RULE /* of the rule's stages */
+        STATE_RULE, /* of the rule's stages */
+        STATE_GRADIENT /* that waits for an update: in checkpoints of runs that end before it */
     } role;
     enum dtype dtype;
     int64_t matrices, rows, cols; /* of the whole parameter */

@@ -115,7 +115,7 @@ static int read_stream(struct token_stats *s, const char *data, const struct voc
     int64_t open = 0;
     int rc;
 
-    if ((rc = shard_stream_open(&t, data)))
+    if ((rc = shard_stream_open(&t, data, 0)))
         return rc;
     while (!(rc = shard_stream_next(t, &shard, &want)) && !(rc = read_shard(s, shard, v, &open)))
         ;

@@ -279,7 +279,8 @@ static double elapsed_ms(const struct rank *k)
 }
 
 /* What the gate decided on step `done`, the same on all ranks. */
-static int read_gate(struct rank *k, int done, const struct step_schedule *p, struct step_gate *g)
+static int read_gate(struct rank *k, int done, const struct step_schedule *p, double loss,
+                     struct step_gate *g)
 {
     int most = k->run->recipe->optimizer.max_skips;
     *g = (struct step_gate){ 0 };
@@ -294,10 +295,12 @@ static int read_gate(struct rank *k, int done, const struct step_schedule *p, st
     k->skips_in_a_row = g->skip ? k->skips_in_a_row + 1 : 0;
     if (k->skips_in_a_row <= most)
         return 0;
-    return err_set(GPT_DEVICE,
-                   "step %d: the gradients are not finite; steps skipped in a row: %d, at most "
-                   "optimizer.max_skips = %d",
-                   done, k->skips_in_a_row, most);
+    char what[160];
+    snprintf(what, sizeof what,
+             "step %d: the gradients are not finite; steps skipped in a row: %d, at most "
+             "optimizer.max_skips = %d",
+             done, k->skips_in_a_row, most);
+    return check_origin(k, done - k->skips_in_a_row, !isfinite(loss), what);
 }
 
 /* Logs the pass over the data that ended before step `done` or in it. */
@@ -324,7 +327,7 @@ static int report_step(struct rank *k, int done, bool *stop)
 
     schedule_at(run->recipe, done - 1, &p);
     k->ops->fetched(k->ops, sum, sizeof sum);
-    if ((rc = read_gate(k, done, &p, &gate)))
+    if ((rc = read_gate(k, done, &p, (double)sum[0], &gate)))
         return rc;
     for (int i = 0; i < LOSSES; i++)
         mine[i] = (double)sum[i] / (double)p.tokens;
@@ -338,7 +341,7 @@ static int report_step(struct rank *k, int done, bool *stop)
     }
     next = k->model.next ? next : NAN;
     if (!isfinite(loss) && !gate.skip)
-        return check_loss(k, done, loss);
+        return check_loss(k, done, loss, !isfinite(mine[0]));
     if (!k->local)
         run_reaches(done);
     if (k->rank)
@@ -503,8 +506,8 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
 /* Is a thing that is done every `every` steps due? 0: never. */
 static bool due(int64_t step, int64_t every) { return every && step % every == 0; }
 
-/* The data end the run before step k->step, in which nothing has been queued: code, whose message this
- * rank has, or -code where another has it, or RUN_STOPPED. Saves the state where it is whole and not
+/* Ends the run, whose data fail, before step k->step, in which nothing has been queued. code: this
+ * rank has its message; or -code where another has it, or RUN_STOPPED. Saves the state if it is not
  * saved yet. */
 static int end_here(struct rank *k, bool pending, int code)
 {
@@ -515,8 +518,7 @@ static int end_here(struct rank *k, bool pending, int code)
     if (rank_status(k) || (code == GPT_SYSTEM && k->world > run->opt->ranks))
         return err_set(code, "%s", said); /* or this process alone cannot read */
     int rc = pending ? report_step(k, k->step, &stop) : 0;
-    if (!rc && run->opt->out && k->step > run->first && run_progress().kept < k->step &&
-        save_whole(k))
+    if (!rc && run->opt->out && k->step > run->first && run_progress().kept < k->step)
         rc = save_checkpoint(k, code == RUN_STOPPED);
     if (rc || code == RUN_STOPPED)
         return rc ? rc : code;

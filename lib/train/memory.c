@@ -37,6 +37,7 @@ int rank_memory(struct rank *k, struct run_memory *m)
             o->alloc(o, batch_slot_bytes(r, r->data.val.chunk, false), "validation batch");
     k->loss = o->alloc(o, LOSSES * sizeof *k->loss, "loss");
     k->model.next = recipe_objective_differs(r);
+    k->optim.loss = k->loss;
     k->bad = o->alloc(o, sizeof *k->bad, "flag");
     m->batches = since(k, &before);
     return o->status(o);

@@ -15,7 +15,7 @@ static double mib(double bytes) { return bytes / (1 << 20); }
 static double gradient_bytes(const struct recipe *r, const struct param_spec *s)
 {
     double n = (double)(s->matrices * s->rows * s->cols);
-    return n * (double)dtype_size(gradient_dtype(r, s));
+    return n * (double)dtype_size(recipe_gradient(r, s));
 }
 
 /* The share of a parameter that is communicated: all, or what layers read of it. */
@@ -264,6 +264,23 @@ static void plan_schedule(const struct recipe *r, struct report *out)
     }
 }
 
+/* Names the parameters whose gradients wait after the last step. */
+static void plan_waiting(const struct recipe *r, struct report *out)
+{
+    int total = schedule_total(r);
+    char labels[400] = "";
+    size_t n = 0;
+    for (int i = 0; i < r->n_params && n < sizeof labels; i++)
+        if (recipe_waits(&r->params[i], total))
+            n += (size_t)snprintf(labels + n, sizeof labels - n, " %s", r->params[i].label);
+    if (n)
+        report_line(out, "waiting",
+                    "after the last step, %d, gradients wait for an update that the run does not "
+                    "reach:%s; its last checkpoint keeps them, and a run that gets more steps uses "
+                    "them",
+                    total, labels);
+}
+
 /* Prints a line of a list, the rest of a long one below its parameters. */
 static void plan_fold(char *text, struct report *out)
 {
@@ -433,6 +450,7 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
+    plan_waiting(r, &out);
     if (!(rc = plan_streams(r, &out)))
         rc = plan_actions(r, ranks, &out);
     recipe_remarks(r, plan_remark, &out);

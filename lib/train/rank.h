@@ -35,6 +35,7 @@ struct run {
     struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
     int64_t tokens_seen;
     char saved_data[33]; /* the id of the data of the checkpoint to resume; "": none */
+    int64_t saved_bytes; /* of a stream, that the id is of; 0: as many as usual */
     bool old_choice; /* the run's files were chosen by the rule of older versions (corpus.h) */
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */
@@ -81,6 +82,7 @@ struct rank {
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
     double saving; /* of these in checkpoints */
+    char *aside; /* host: gradients of the last checkpoint (save.c); NULL: they are on the device */
 };
 
 /* -- run.c */
@@ -131,10 +133,16 @@ int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 /* -- check.c */
 /* GPT_USAGE: this number of ranks cannot run the recipe. */
 int check_ranks(const struct recipe *r, int ranks) MUST_CHECK;
-/* GPT_DEVICE for a loss that is not finite, with the first tensor that is not finite. */
-int check_loss(struct rank *k, int step, double loss) MUST_CHECK;
+/* Returns GPT_DEVICE, with the first tensor that is not finite on any rank, the step since which,
+ * and what to try. Collective. last: the last step that has been applied; own: this rank's loss is
+ * not finite. */
+int check_origin(struct rank *k, int last, bool own, const char *what) MUST_CHECK;
+/* Does the same for a loss that is not finite. */
+int check_loss(struct rank *k, int step, double loss, bool own) MUST_CHECK;
 /* GPT_DEVICE unless all weights and optimizer states of this rank are finite. */
 int check_states(struct rank *k) MUST_CHECK;
+/* True if all gradients of this rank that wait (optim_tensors) are finite. */
+bool check_gradients(struct rank *k);
 /* Collective. GPT_INPUT unless all ranks begin at the same step. */
 int check_first(struct rank *k) MUST_CHECK;
 /* Collective. GPT_DEVICE unless all ranks hold the same weights, to the bit. */
@@ -148,9 +156,9 @@ const char *begin_path(const struct run *run);
 
 /* -- save.c */
 /* Collective, between two steps: writes the state before step k->step. Unless required, a failure to
- * write is told and is none. */
+ * write is told and is none. Where a gradient waits, it is reduced, and no step may follow. */
 int save_checkpoint(struct rank *k, bool required) MUST_CHECK;
-/* True if a checkpoint of step k->step holds all of the state. */
+/* True if no gradient waits before step k->step, or the run ends with it. */
 bool save_whole(const struct rank *k);
 /* GPT_SYSTEM where the disk has no room for a checkpoint; tells where it has none for two. */
 int save_room(struct rank *k) MUST_CHECK;

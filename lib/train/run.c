@@ -62,6 +62,7 @@ static void rank_release(struct rank *k)
         if (k->graph[i].captured)
             k->run->opt->backend->graph_free(k->graph[i].captured);
     optim_release(&k->optim);
+    free(k->aside);
     if (k->comm)
         k->comm->free(k->comm);
     if (k->ops)
@@ -245,7 +246,6 @@ struct loader_config loader_config_of(const struct recipe *r, const char *data, 
         struct loader_config){ .data = data,
                                .choice = { .val = val, .wants_val = !val && r->data.val.tokens },
                                .wake = -1,
-                               .update = r->optimizer.period,
                                .world = 1,
                                .local_ranks = 1,
                                .vocab = r->model.vocab,
@@ -326,7 +326,7 @@ static int open_stream(struct run *run)
     if (run->recipe->data.cycle) /* before anything is waited for */
         return err_set(GPT_USAGE, "-d -: a stream of shards passes once, so data.cycle must be no "
                                   "(-s data.cycle=no)");
-    return shard_stream_open(&run->stream, "-");
+    return shard_stream_open(&run->stream, "-", run->saved_bytes);
 }
 
 /* The beginning of a stream is for validation, so that comes first there. */

@@ -220,10 +220,13 @@ void runlog_start(struct runlog *l, double total, const struct runlog_start *s)
          total, s->data, s->device, s->memory, s->values, s->first_step);
 }
 
+/* Returns x, or a NaN without its sign, which printf would show. */
+static double printed(double x) { return isnan(x) ? NAN : x; }
+
 void runlog_step(struct runlog *l, int done, double loss, double next, double norm, double time_ms,
                  double avg_ms)
 {
-    line(l, "step:%d/%d train_loss:%.6f", done, l->total, loss);
+    line(l, "step:%d/%d train_loss:%.6f", done, l->total, printed(loss));
     if (!isnan(next))
         line(l, " next_loss:%.6f", next);
     if (norm >= 0)
@@ -239,8 +242,8 @@ void runlog_skip(struct runlog *l, int done, int skips, double time_ms, double a
 
 void runlog_val(struct runlog *l, int step, double loss, double time_ms, double avg_ms)
 {
-    line(l, "step:%d/%d val_loss:%.4f train_time:%.0fms step_avg:%.2fms\n", step, l->total, loss,
-         time_ms, avg_ms);
+    line(l, "step:%d/%d val_loss:%.4f train_time:%.0fms step_avg:%.2fms\n", step, l->total,
+         printed(loss), time_ms, avg_ms);
 }
 
 void runlog_sparse(struct runlog *l, int exchanges, int dense, double sent_mb, double dense_mb)

@@ -10,8 +10,23 @@
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_write.h"
+#include "data/shard_stream.h"
 #include "optim/untie.h"
 #include "train/rank.h"
+
+/* 0 if all ranks have succeeded. Else the own code of a rank that has not, and -code of another on
+ * the rest. */
+static int agree(struct rank *k, int mine)
+{
+    double code = mine, all[MAX_RANKS];
+    int rc = k->comm->gather_host(k->comm, &code, 1, all);
+    if (rc || mine)
+        return rc ? rc : mine;
+    for (int i = 0; i < k->world; i++)
+        if (all[i] != 0)
+            return -(int)all[i];
+    return 0;
+}
 
 /* -- tensors of a rank ------------------------------------------------------------ */
 
@@ -31,19 +46,41 @@ static struct ckpt_tensor describe(const struct rank *k, const struct optim_tens
     return c;
 }
 
-/* Where the next bytes of a tensor are on the device. */
+/* Multiplies n bytes of numbers in f32 or bf16. */
+static void multiply(enum dtype t, void *x, size_t n, double by)
+{
+    assert((t == DT_F32 || t == DT_BF16) && n % dtype_size(t) == 0);
+    for (size_t i = 0; by != 1 && i < n / dtype_size(t); i++)
+        if (t == DT_F32)
+            ((float *)x)[i] = (float)(((float *)x)[i] * by);
+        else
+            ((uint16_t *)x)[i] = bf16_from_f32((float)(bf16_to_f32(((uint16_t *)x)[i]) * by));
+}
+
+/* Where the next bytes of a tensor are: on the device, or, copied, on the host. */
 struct source {
     struct rank *k;
     const char *at;
+    bool copied;
+    enum dtype dtype;
+    double times; /* by what its numbers are multiplied */
 };
 
 static int next_bytes(void *arg, void *dst, size_t n)
 {
     struct source *s = arg;
-    s->k->ops->download(s->k->ops, dst, s->at, n);
+    if (s->copied)
+        memcpy(dst, s->at, n);
+    else
+        s->k->ops->download(s->k->ops, dst, s->at, n);
     s->at += n;
-    return s->k->ops->status(s->k->ops);
+    int rc = s->k->ops->status(s->k->ops);
+    if (!rc && s->times != 1)
+        multiply(s->dtype, dst, n, s->times);
+    return rc;
 }
+
+static bool is_gradient(const struct optim_tensor *t) { return t->state->role == STATE_GRADIENT; }
 
 /* The embedding follows the head until they part, and its master only here. */
 static bool follows_head(const struct rank *k, const struct optim_tensor *t)
@@ -54,42 +91,65 @@ static bool follows_head(const struct rank *k, const struct optim_tensor *t)
            t->state->role == STATE_MASTER;
 }
 
-/* This rank's state: n tensors, which are downloaded as they are written. Collective where the embedding's
- * master follows the head's. */
-static int list_state(struct rank *k, struct ckpt_tensor *out, struct source *from)
+/* Makes t's gradients copies on the host, k->aside, since optim_tie_master needs their memory. */
+static int copy_gradients(struct rank *k, struct optim_tensor *t, int n)
+{
+    size_t bytes = 0, at = 0;
+    bool first = !k->aside;
+    for (int i = 0; i < n; i++)
+        bytes += is_gradient(&t[i]) ? tensor_bytes(t[i].t) : 0;
+    if (bytes && first && !(k->aside = malloc(bytes)))
+        return err_memory();
+    for (int i = 0; i < n; i++)
+        if (is_gradient(&t[i])) {
+            if (first)
+                k->ops->download(k->ops, k->aside + at, t[i].t.data, tensor_bytes(t[i].t));
+            t[i].t.data = k->aside + at;
+            at += tensor_bytes(t[i].t);
+        }
+    return 0;
+}
+
+/* Lists this rank's state: *n tensors, which are downloaded as they are written. Collective where
+ * the embedding's master follows the head's. */
+static int list_state(struct rank *k, struct ckpt_tensor *out, struct source *from, int *n)
 {
     struct optim_tensor t[OPTIM_MAX_TENSORS];
-    int have = optim_tensors(&k->optim, t), n = 0;
+    int have = optim_tensors(&k->optim, t);
     bool follows = false;
+    *n = 0;
     for (int i = 0; i < have; i++)
         follows |= follows_head(k, &t[i]);
-    if (follows)
+    if (follows) {
+        int rc = agree(k, copy_gradients(k, t, have));
+        if (rc)
+            return rc;
         optim_tie_master(&k->optim);
+    }
     for (int i = 0; i < have; i++) {
         if (t[i].replicated && k->rank)
             continue;
-        from[n] = (struct source){ k, t[i].t.data };
-        out[n] = describe(k, &t[i]);
-        out[n].fill = next_bytes;
-        out[n].arg = &from[n];
-        n++;
+        bool gradient = is_gradient(&t[i]);
+        from[*n] = (struct source){ k, t[i].t.data, gradient && follows, t[i].t.dtype,
+                                    gradient ? 1 / k->run->recipe->optimizer.loss_scale : 1 };
+        out[*n] = describe(k, &t[i]);
+        out[*n].fill = next_bytes;
+        out[*n].arg = &from[*n];
+        ++*n;
     }
-    return n;
+    return 0;
 }
 
-/* Bytes of all ranks' state. */
+/* Returns the bytes of all ranks' state, at most: at the run's end gradients may wait. */
 static double state_bytes(const struct rank *k)
 {
-    struct optim_tensor t[OPTIM_MAX_TENSORS];
-    int n = optim_tensors(&k->optim, t);
+    const struct recipe *r = k->run->recipe;
+    struct state s[MAX_STATES];
     double bytes = 0;
-    for (int i = 0; i < n; i++) {
-        struct ckpt_tensor c = describe(k, &t[i]);
-        double size = (double)dtype_size(c.dtype);
-        for (int j = 0; j < c.rank; j++)
-            size *= (double)c.shape[j];
-        bytes += size;
-    }
+    for (int i = 0; i < r->n_params; i++)
+        for (int j = 0, n = states_of(r, i, s); j < n; j++)
+            if (s[j].role != STATE_GRADIENT || recipe_waits(&r->params[i], k->run->total))
+                bytes += (double)states_bytes(r, i, &s[j], 1);
     return bytes;
 }
 
@@ -137,6 +197,8 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
         if (rule_has_adam(&k->banks.p[i].spec->rule))
             put(s, "adam.%s.updates", k->banks.p[i].spec->label, k->optim.p[i].count);
     put_text(s, "loader.id", loader_id(k->run->loader));
+    if (k->run->stream && shard_stream_is_short(k->run->stream))
+        put(s, "loader.bytes", NULL, shard_stream_id_bytes(k->run->stream));
     if (*loader_tokenizer(k->run->loader))
         put_text(s, "tokenizer", loader_tokenizer(k->run->loader));
     if (*k->run->begun)
@@ -144,20 +206,6 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
 }
 
 /* -- writing --------------------------------------------------------------------------- */
-
-/* 0 if all ranks have succeeded. Else the own code of a rank that has not, and -code of another on
- * the rest. */
-static int agree(struct rank *k, int mine)
-{
-    double code = mine, all[MAX_RANKS];
-    int rc = k->comm->gather_host(k->comm, &code, 1, all);
-    if (rc || mine)
-        return rc ? rc : mine;
-    for (int i = 0; i < k->world; i++)
-        if (all[i] != 0)
-            return -(int)all[i];
-    return 0;
-}
 
 /* Checkpoints of later steps may be removed. */
 static int64_t removes_above(const struct run *run)
@@ -214,8 +262,9 @@ static int write_state(struct rank *k)
     int rc = agree(k, k->rank ? 0 : ckpt_begin(out, k->step));
     if (rc)
         return rc;
-    int n = list_state(k, t, from);
-    rc = agree(k, ckpt_write_rank(out, k->step, k->rank, t, n, 1));
+    int n;
+    if (!(rc = list_state(k, t, from, &n)))
+        rc = agree(k, ckpt_write_rank(out, k->step, k->rank, t, n, 1));
     if (rc) {
         if (k->rank == 0)
             ckpt_abort(out, k->step);
@@ -272,14 +321,40 @@ static void warn_unsaved(struct rank *k)
         run_warn(run, text);
 }
 
+/* Reduces gradients that wait. Where one is not finite, with which a run could not go on, none is
+ * kept. */
+static int set_aside(struct rank *k)
+{
+    double mine, all[MAX_RANKS];
+    char text[160];
+    bool bad = false;
+    int rc = optim_set_aside(&k->optim, k->step);
+    mine = !rc && !check_gradients(k);
+    if (!rc && !(rc = rank_status(k)))
+        rc = k->comm->gather_host(k->comm, &mine, 1, all);
+    for (int i = 0; i < k->world && !rc; i++)
+        bad |= all[i] != 0;
+    for (int i = 0; i < k->banks.n && bad; i++)
+        k->optim.p[i].waits = false;
+    snprintf(text, sizeof text,
+             "step %d: gradients that wait for the next update are not finite: they are not kept",
+             k->step);
+    if (bad && !k->rank)
+        run_warn(k->run, text);
+    return rc;
+}
+
 int save_checkpoint(struct rank *k, bool required)
 {
     struct run *run = k->run;
-    /* A checkpoint has neither gradients nor the record of touched rows. */
-    assert(!k->optim.sparse || k->step == run->total || sparse_settled(k->optim.sparse));
     rank_enter(k, "checkpoint", false);
     bool disk = false;
-    int rc = agree(k, check_states(k));
+    int rc = k->step % run->recipe->optimizer.period ? set_aside(k) : 0;
+    if (rc)
+        return rc;
+    /* A checkpoint does not have the record of touched rows. */
+    assert(!k->optim.sparse || sparse_settled(k->optim.sparse));
+    rc = agree(k, check_states(k));
     if (!rc)
         do {
             rc = write_state(k);
@@ -391,7 +466,8 @@ static int read_position(struct run *run, struct ckpt *c)
     if (id && strcmp(id, loader_id(run->loader)))
         return err_set(GPT_INPUT,
                        "%s: made with data %s, but -d %s is %s: name the shards that the run began "
-                       "with, in the same order; on others its place in the data means nothing",
+                       "with, in the same order; on others its place in the data means nothing, "
+                       "and --init begins a new run with its weights",
                        run->resume_dir, id, run->opt->data, loader_id(run->loader));
     if ((rc = ckpt_state_i64(c, "loader.step", &p->step)) ||
         (rc = ckpt_state_i64(c, "loader.epoch", &p->epoch)) ||
@@ -417,7 +493,10 @@ int resume_find(struct run *run)
     run->tokens_seen = ckpt_info(c)->tokens;
     if (ckpt_state(c, "loader.id"))
         snprintf(run->saved_data, sizeof run->saved_data, "%s", ckpt_state(c, "loader.id"));
+    rc = state_or(c, "loader.bytes", 0, &run->saved_bytes);
     ckpt_close(c);
+    if (rc)
+        return rc;
     if (run->first > run->total)
         return err_set(
             GPT_INPUT,
@@ -460,7 +539,7 @@ int save_check(const struct run *run)
     if (newest > run->first)
         return err_set(GPT_INPUT,
                        "%s: holds step %lld of an earlier run, and this one begins at "
-                       "step %d: continue that one with --resume, name another folder, or remove "
+                       "step %d: go on with that one (--continue), name another folder, or remove "
                        "this one",
                        out, (long long)newest, run->first);
     return 0;
@@ -485,6 +564,10 @@ static int load_tensors(struct rank *k, struct ckpt *c)
     }
     rc = ckpt_load(c, want, n, 1);
     for (int i = 0; i < n && !rc; i++)
+        if (is_gradient(&t[i]))
+            multiply(t[i].t.dtype, want[i].dst, tensor_bytes(t[i].t),
+                     optim_share(&k->optim, t[i].param) * k->run->recipe->optimizer.loss_scale);
+    for (int i = 0; i < n && !rc; i++)
         k->ops->upload(k->ops, t[i].t.data, want[i].dst, tensor_bytes(t[i].t));
     if (!rc)
         rc = k->ops->sync(k->ops);
@@ -492,15 +575,25 @@ static int load_tensors(struct rank *k, struct ckpt *c)
     return rc;
 }
 
-/* The last step of a run may lie between two updates of Adam. The gradients accumulated by then are
- * not in the checkpoint; a run that continues from it starts them at zero. */
-static void clear_accumulated(struct rank *k)
+/* Makes room for gradients of a run that ended between two updates. Checkpoints of older versions
+ * have none: these begin at zero. Where this recipe has an update there, nothing waits. */
+static void expect_gradients(struct rank *k, const struct ckpt *c)
 {
-    if (k->run->first % k->run->recipe->optimizer.period == 0)
-        return;
-    for (int i = 0; i < k->banks.n; i++)
-        if (rule_is_adam(&k->banks.p[i].spec->rule))
-            k->ops->zero(k->ops, k->banks.p[i].g);
+    char name[96], text[240];
+    for (int i = 0; i < k->banks.n; i++) {
+        const struct param_spec *s = k->banks.p[i].spec;
+        snprintf(name, sizeof name, "%s.gradient", s->label);
+        bool held = ckpt_find(c, name) != NULL;
+        if (recipe_waits(s, k->run->first))
+            optim_expects(&k->optim, i, held);
+        else if (held && !k->rank) {
+            snprintf(text, sizeof text,
+                     "resume: '%s', which waits in the checkpoint of step %d, is not used: with an "
+                     "update every %d step%s nothing waits there",
+                     name, k->run->first, s->every, s->every > 1 ? "s" : "");
+            run_warn(k->run, text);
+        }
+    }
 }
 
 int resume_rank(struct rank *k)
@@ -509,6 +602,7 @@ int resume_rank(struct rank *k)
     int rc = ckpt_open(&c, k->run->resume_dir);
     if (rc)
         return rc;
+    expect_gradients(k, c);
     rc = load_tensors(k, c);
     for (int i = 0; i < k->banks.n && !rc; i++)
         if (rule_has_adam(&k->banks.p[i].spec->rule)) {
@@ -517,10 +611,8 @@ int resume_rank(struct rank *k)
             rc = ckpt_state_i64(c, key, &k->optim.p[i].count);
         }
     ckpt_close(c);
-    if (!rc) {
-        clear_accumulated(k);
+    if (!rc)
         rc = optim_loaded(&k->optim);
-    }
     if (!rc)
         optim_gather_weights(&k->optim);
     return rc ? rc : k->ops->sync(k->ops);

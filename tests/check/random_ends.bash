@@ -37,12 +37,13 @@ if ! $on_gpu; then
     base+=(-s optimizer.polar=f32 -s model.head_dim=16 -s model.mlp_width=64 --threads 1)
 fi
 
+within=()
 # Sets drawn to a number from $1 to $2. Not in a subshell, where RANDOM would not move on.
 draw() { drawn=$(($1 + (RANDOM * 32768 + RANDOM) % ($2 - $1 + 1))); }
 pick() { draw 1 $#; drawn=${!drawn}; }
 
-run() { # of this seed, in $dir/run; with exec, so that the process of `run &` is the program
-    exec env --default-signal=INT "$GPT_BIN/gpt-train" "${base[@]}" "${options[@]}" -o "$dir/run" --continue "$@"
+run() { # of this seed, in $dir/run; with exec, so that the process of `run &` is the program, or what $within names
+    exec env --default-signal=INT "${within[@]}" "$GPT_BIN/gpt-train" "${base[@]}" "${options[@]}" -o "$dir/run" --continue "$@"
 }
 # Waits until the run's log has step $1, or the run has ended.
 await() {
@@ -86,10 +87,10 @@ strike() {
         rm "$dir/run/log.txt" ;;
     disk) (ulimit -f $((limit % 1500)); run "${on_files[@]}") > "$dir/out" 2> "$dir/err" & pid=$!
         ended ;;
-    memory) (ulimit -v $((60000 + limit % 40000)); run "${on_files[@]}") > "$dir/out" 2> "$dir/err" & pid=$!
+    memory) (ulimit -v $((60000 + limit % 40000)); within=(timeout 300); run "${on_files[@]}") > "$dir/out" 2> "$dir/err" & pid=$!
         ended ;;
-    stream) # beyond the 64 KiB that tell which stream it is
-        (head -c $((66000 + limit % 100000)) "$docs"/*_train_*.bin | run -d - --val "$docs") > "$dir/out" 2> "$dir/err" & pid=$!
+    stream) # within the 64 KiB that tell which stream it is, or beyond
+        (head -c $((1100 + limit % 165000)) "$docs"/*_train_*.bin | run -d - --val "$docs") > "$dir/out" 2> "$dir/err" & pid=$!
         ended ;;
     used) (run "${on_files[@]}" -s data.cycle=no) > "$dir/out" 2> "$dir/err" & pid=$!
         ended ;;
@@ -106,14 +107,14 @@ allowed() {
     reader | log | copy | disk) [[ $status = 0 || $status = 4 ]] ;;
     stream) [[ $status = 0 || $status = 3 ]] ;;
     used) [[ $status = 3 || $cut = pieces ]] ;;
-    memory) [[ $status != 0 || -f "$dir/run/step-0000$steps/MANIFEST" ]] ;;
+    memory) [[ $status != 0 && $status != 124 || -f "$dir/run/step-0000$steps/MANIFEST" ]] ;;
     esac
 }
 
 # The uninterrupted run, once for each that differs in what it computes.
 whole() {
     reference=$dir/whole.$ranks.$every.$cut.${docs##*/}
-    [ -d "$reference" ] || "$GPT_BIN/gpt-train" "${base[@]}" "${options[@]}" "${on_files[@]}" -o "$reference" > "$reference.log"
+    [ -d "$reference" ] || "$GPT_BIN/gpt-train" "${base[@]}" "${options[@]}" "${on_files[@]}" -o "$reference" > "$reference.log" 2> "$dir/err"
 }
 
 # Losses of two logs over the steps that both have, the last of each step: the worst relative difference.

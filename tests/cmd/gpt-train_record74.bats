@@ -121,8 +121,8 @@ worst_difference() {
     diff <(losses a.log) <(losses b.log)
 }
 
-# Gradients are in no checkpoint, nor is which rows they touch: none is written between the two
-# steps that Adam sees, whatever is asked for.
+# No checkpoint has which rows were touched: on the way none is written between the two steps that Adam
+# sees, whatever is asked for, and at the end what waits is exchanged for it.
 @test "resumed between two sparse exchanges: the same bits" {
     cd "$BATS_TEST_TMPDIR"
     train --ranks 4 -s data.checkpoint_every=3 --keep 0 -o a > a.log
@@ -131,7 +131,7 @@ worst_difference() {
     rm -r b/step-000011
     "$GPT_BIN/gpt-train" -q -d "$SHARDS" --ranks 4 --resume b/step-000006 -o b > b.log
     diff -r a/step-000011 b/step-000011
-    grep '^sparse: 2 exchanges' b.log
+    grep '^sparse: 3 exchanges' b.log
 }
 
 @test "exported and imported, it is the same checkpoint: no number is left out" {

@@ -87,7 +87,7 @@ load few_steps
     grep -q '^step:12/12 train_loss' <<< "$output"
 }
 
-# Step 11 stands between two moves of Adam, and no checkpoint holds the gradients that wait for one.
+# Step 11 stands between two moves of Adam.
 @test "a run that ended goes on when it gets more steps" {
     train -o run > a.log
     for n in 1 2; do

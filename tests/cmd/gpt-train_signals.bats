@@ -23,6 +23,7 @@ teardown() { [ -z "${pid-}" ] || kill -KILL "$pid" 2> /dev/null || true; }
 ends() { # STATUS
     status=0
     wait "$pid" || status=$?
+    pid=
     sed -i '/: stages\.[0-9, ]*: /d' err   # remarks on the recipe
     echo "status $status: $(cat err)"
     [ "$status" -eq "$1" ]
@@ -101,6 +102,7 @@ SLOW=(-s "stages.1=262144 7 32768 1.52 1,0.5>0" -s "stages.2=262144 11 32768 1.7
         kill -TERM $pid
         status=0
         wait $pid || status=$?
+        pid=
         cat err
         [ "$status" -eq 0 ]
         [ "$(tail -n 1 err)" = "gpt-train: stopped by a signal before the first step" ]

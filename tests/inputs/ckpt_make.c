@@ -50,6 +50,8 @@ static int write_rank(const struct maker *m, int rank)
     int k = 0;
     for (int i = 0; i < m->n; i++) {
         const struct expected *e = &m->e[i];
+        if (e->optional && !recipe_waits(e->spec, (int)m->step))
+            continue;
         int64_t count = e->sharded ? e->shape[0] / m->ranks : rank ? 0 : e->shape[0], unit = 1;
         for (int a = 1; a < e->rank; a++)
             unit *= e->shape[a];

@@ -293,7 +293,7 @@ static void test_stream(int repeat)
     for (int first = -1; first < MOST; first++) {
         struct shard_stream *t;
 
-        if (!CHECK_OK(shard_stream_open(&t, scratch("stream"))))
+        if (!CHECK_OK(shard_stream_open(&t, scratch("stream"), 0)))
             return;
         c.stream = t;
         CHECK_OK(loader_new(&l, &c));

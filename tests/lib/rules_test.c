@@ -421,7 +421,7 @@ static void test_formula(const char *line, const char *label, int which, bool ta
     struct state states[MAX_STATES];
     for (int i = 0; i < param; i++)
         for (int k = 0, have = states_of(r, i, states); k < have; k++)
-            at += (size_t)states_bytes(r, i, &states[k], 1);
+            at += states[k].role == STATE_GRADIENT ? 0 : (size_t)states_bytes(r, i, &states[k], 1);
     const float *before = (float *)(start.bytes + at) + which * n,
                 *after = (float *)(end.bytes + at) + which * n;
     for (int i = 0; i < n; i++)
