@@ -308,7 +308,9 @@ static int set_master(struct optim *z, int i, const float *x)
 {
     const struct param_spec *s = &z->recipe->params[i];
     struct optim_param *q = &z->p[i];
-    struct row_scaled kept = q->mantissa.data ? (struct row_scaled){ .t = q->mantissa } : q->master;
+    struct row_scaled kept = q->master;
+    if (q->mantissa.data)
+        kept = (struct row_scaled){ .t = q->mantissa };
     struct tensor own = kept.t;
     real *scale = kept.scale;
     uint16_t *w = malloc((size_t)tensor_count(own) * sizeof *w + 1);
