@@ -55,7 +55,7 @@ struct step_kind {
 
 struct step_plan {
     struct step_kind kind;
-    int first, steps; /* the first step of the kind, and how many there are */
+    int first, steps; /* the first step of the kind, and how many a run has */
     int queued; /* index of the first plan that queues the same work: they share a graph */
     int begin[PARTS + 1]; /* actions of a part: begin[part] .. begin[part + 1] - 1 */
     bool exchanges;

@@ -341,11 +341,16 @@ static int plan_actions(const struct recipe *r, int ranks, struct report *out)
     int graphs, rc = step_plans_make(&s, r, ranks, ranks > 1);
     if (rc || (rc = run_graphs(&graphs, r, ranks)))
         return rc;
-    report_line(out, "graphs", "%d kind%s of step, %d graphs where steps are captured%s", s.n,
-                s.n > 1 ? "s" : "", graphs,
+    int kinds = 0;
+    for (int k = 0; k < s.n; k++)
+        kinds += s.plan[k].steps > 0;
+    report_line(out, "graphs", "%d kind%s of step, %d graphs where steps are captured%s", kinds,
+                kinds > 1 ? "s" : "", graphs,
                 graphs > MAX_GRAPHS ? "; those after the 32nd are queued op by op" : "");
     for (int k = 0; k < s.n; k++) {
         const struct step_plan *p = &s.plan[k];
+        if (!p->steps)
+            continue;
         plan_kind(p, s.period, out);
         plan_part(r, p, PART_BEGIN, out);
         if (p->early)
