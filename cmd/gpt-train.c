@@ -206,12 +206,14 @@ static int cuda_backend(struct backend *b, const struct options *o, const struct
 {
     struct rendezvous_env at;
     struct nccl_group *g = NULL;
-    int n, graphs, ranks = (int)o->ranks, rc = rendezvous_environment(&at);
-    if (rc || (rc = run_graphs(&graphs, r, ranks * at.processes)))
+    int n, graphs = 0, ranks = (int)o->ranks, rc = rendezvous_environment(&at);
+    if (rc)
         return rc;
     bool alone = ranks == 1 && at.processes == 1;
     /* With lazy module loading the first launch of a kernel can deadlock against a pending
      * collective. The driver reads this variable at its first call. */
+    if (!alone && !o->no_graph && (rc = run_graphs(&graphs, r, ranks * at.processes)))
+        return rc;
     if (!alone && (o->no_graph || graphs > MAX_GRAPHS))
         setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     n = ops_cuda_count();

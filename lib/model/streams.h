@@ -68,7 +68,7 @@ enum scalar_role {
     N_SCALAR_ROLES
 };
 
-/* What a term is multiplied by: 1; 1/2; a learnable number of [scalars]; or a number a token, of
+/* The number that a term is multiplied by: 1; 1/2; a learnable number of [scalars]; or a number a token, of
  * [token_coefs]. */
 struct coef {
     enum { COEF_ONE, COEF_HALF, COEF_SCALAR, COEF_TOKEN } kind;
@@ -141,7 +141,7 @@ struct product {
     bool kept; /* the backward reads it: a learnable coefficient multiplies it */
 };
 
-/* What attention and MLP of a layer read and write. */
+/* Buffers that attention and MLP of a layer read and write. */
 struct layer_streams {
     struct ref y; /* norm that attention reads */
     struct ref attended, y2; /* stream between attention and MLP; the norm that the MLP reads */

@@ -9,6 +9,7 @@
 #include "recipe/states.h"
 
 _Static_assert(MAX_PARAMS <= 32, "a set of parameters is 32 bits");
+_Static_assert(2 * MAX_STAGES <= 32, "met has a bit for each");
 
 /* -- what a step of the kind asks of each parameter ------------------------------------------------ */
 
@@ -24,8 +25,6 @@ struct maker {
     int n, room;
     bool failed;
 };
-
-static bool has(uint32_t set, int i) { return set >> i & 1; }
 
 static uint8_t chains_of(const struct maker *m, int i)
 {
@@ -54,7 +53,7 @@ static bool is_tied_head(const struct maker *m, int i)
 /* The late ones, but for a tied head, which the step copies to the embedding. */
 static bool gathered_late(const struct maker *m, int i)
 {
-    return has(m->late, i) && !is_tied_head(m, i);
+    return in_set(m->late, i) && !is_tied_head(m, i);
 }
 
 /* Updated in one launch with those that follow: nothing waits for a replicated parameter, or on one rank. */
@@ -66,7 +65,7 @@ static bool is_listed(const struct maker *m, int i)
 
 static bool is_bank(const struct maker *m, int i)
 {
-    return has(m->moves, i) && !rule_is_adam(&m->r->params[i].rule);
+    return in_set(m->moves, i) && !rule_is_adam(&m->r->params[i].rule);
 }
 
 /* True if two banks are updated concurrently: products of a few matrices leave multiprocessors idle at their
@@ -177,7 +176,7 @@ static void make_reductions(struct maker *m)
         put(m, from, ACT_NEED, r->order.late[k], "late: that no layer has waited for");
     for (int k = 0; k < r->n_params; k++) {
         int i = r->order.scatter[k];
-        if (!has(m->moves, i) || i == m->sparse)
+        if (!in_set(m->moves, i) || i == m->sparse)
             continue;
         if (is_tied_head(m, i) && (mix[0] != 0 || mix[1] != 0))
             put(m, from, ACT_MIX_TIED, r->order.tied_embed, "tied_mix");
@@ -187,7 +186,7 @@ static void make_reductions(struct maker *m)
         return;
     from = m->n;
     for (int i = 0; i < r->n_params; i++)
-        if (has(m->moves, i))
+        if (in_set(m->moves, i))
             put(m, from, ACT_DECIDE, i, "clip or max_skips");
 }
 
@@ -213,7 +212,7 @@ static void make_updates(struct maker *m)
 
     for (int k = 0; k < r->n_params; k++) {
         int i = r->order.work[k];
-        if (!has(m->moves, i))
+        if (!in_set(m->moves, i))
             continue;
         if (is_listed(m, i)) {
             put(m, from, ACT_WAIT, i, NULL);
@@ -250,7 +249,7 @@ static void make_end(struct maker *m)
     for (int k = 0; k < r->n_params; k++) {
         int i = r->order.work[k];
         bool copied = is_tied_head(m, i); /* and waited for above */
-        if (has(m->moves, i) && r->params[i].comms != COMMS_REPLICATED && !gathered_late(m, i) &&
+        if (in_set(m->moves, i) && r->params[i].comms != COMMS_REPLICATED && !gathered_late(m, i) &&
             !copied)
             put(m, from, ACT_NEED, i, NULL);
     }
@@ -272,10 +271,10 @@ static void make(struct maker *m, struct step_plan *p)
         m->late |= UINT32_C(1) << r->order.late[k];
     for (int i = 0; i < r->n_params; i++) {
         bool early = r->params[i].early && !is_tied_head(m, i) && i != m->sparse;
-        p->early |= (uint32_t)(early && has(m->moves, i)) << i;
-        p->adam |= (uint32_t)(has(m->moves, i) && adam_runs(m, i)) << i;
+        p->early |= (uint32_t)(early && in_set(m->moves, i)) << i;
+        p->adam |= (uint32_t)(in_set(m->moves, i) && adam_runs(m, i)) << i;
     }
-    p->exchanges = m->sparse >= 0 && has(m->moves, m->sparse);
+    p->exchanges = m->sparse >= 0 && in_set(m->moves, m->sparse);
     if (!p->exchanges)
         m->sparse = -1;
     make_begin(m);
@@ -341,10 +340,7 @@ static int make_kind(struct step_plans *s, const struct recipe *r, int world, bo
     *p = (struct step_plan){ .kind = { at->tied, at->change, at->step % s->period },
                              .first = at->step };
     m.gate = recipe_has_gate(r);
-    m.sparse = -1;
-    for (int i = 0; i < r->n_params && sparse; i++)
-        if (r->params[i].comms == COMMS_SPARSE)
-            m.sparse = i;
+    m.sparse = sparse ? recipe_sparse(r) : -1;
     make(&m, p);
     s->n++;
     if (m.failed)
@@ -362,14 +358,29 @@ int step_plans_make(struct step_plans *s, const struct recipe *r, int world, boo
     *s = (struct step_plans){ .period = r->optimizer.period };
     for (int step = 0; step <= total + 2 && !rc; step++) { /* --bench takes two of each stage */
         schedule_at(r, step, &at);
-        if (!find(s, &at))
-            rc = make_kind(s, r, world, sparse, &at);
-        if (!rc && step < total)
-            find(s, &at)->steps++;
+        struct step_plan *p = find(s, &at);
+        if (!p && !(rc = make_kind(s, r, world, sparse, &at)))
+            p = &s->plan[s->n - 1];
+        if (rc || step >= total)
+            continue;
+        p->steps++;
+        p->met |= UINT32_C(1) << (2 * at.stage + step % 2);
     }
     if (rc)
         step_plans_free(s);
     return rc;
+}
+
+int step_plans_graphs(const struct step_plans *s)
+{
+    int n = 0;
+    for (int k = 0; k < s->n; k++) {
+        uint32_t met = 0;
+        for (int j = k; j < s->n && s->plan[k].queued == k; j++)
+            met |= s->plan[j].queued == k ? s->plan[j].met : 0;
+        n += __builtin_popcount(met) * (1 + s->plan[k].exchanges);
+    }
+    return n;
 }
 
 void step_plans_free(struct step_plans *s)

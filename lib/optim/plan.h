@@ -57,6 +57,7 @@ struct step_plan {
     struct step_kind kind;
     int first, steps; /* the first step of the kind, and how many a run has */
     int queued; /* index of the first plan that queues the same work: they share a graph */
+    uint32_t met; /* bit 2 stage + step % 2: such steps are of the kind */
     int begin[PARTS + 1]; /* actions of a part: begin[part] .. begin[part + 1] - 1 */
     bool exchanges;
     uint32_t early; /* parameters whose reduction starts as rows of their gradient become final */
@@ -69,11 +70,18 @@ struct step_plans {
     int n, period;
 };
 
-/* Of all steps of the recipe. sparse: the rows of a sparse parameter are exchanged. GPT_SYSTEM: memory. */
+/* True if a set of parameters, a bit each, has i. */
+static inline bool in_set(uint32_t set, int i) { return set >> i & 1; }
+
+/* Makes the plans of all steps of the recipe. sparse: the rows of a sparse parameter are exchanged.
+ * GPT_SYSTEM: memory. */
 int step_plans_make(struct step_plans *s, const struct recipe *r, int world,
                     bool sparse) MUST_CHECK;
 void step_plans_free(struct step_plans *s);
 const struct step_plan *step_plan_of(const struct step_plans *s, const struct step_schedule *at);
+/* Counts the graphs of a whole run: steps differ by the shape of their batches, by which of two sets of batches
+ * they read, and by what they queue; an exchange parts a graph in two. */
+int step_plans_graphs(const struct step_plans *s);
 
 /* Writes the actions from a on that can stand in one line, "wait, update, gather  attn mlp", and their reason;
  * returns the index of the next. */

@@ -44,15 +44,6 @@ int64_t optim_param_bytes(const struct recipe *r, int i, int world)
     return role_bytes(r, i, world, ~(1u << STATE_WEIGHT | 1u << STATE_GRADIENT));
 }
 
-/* -1: there is none, or only one rank. */
-static int sparse_param(const struct recipe *r, int world)
-{
-    for (int i = 0; i < r->n_params && world > 1; i++)
-        if (r->params[i].comms == COMMS_SPARSE)
-            return i;
-    return -1;
-}
-
 /* Each token touches one row, and an exchange follows so many steps. */
 static int64_t most_touched(const struct recipe *r, int world, int every)
 {
@@ -224,8 +215,6 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     *z = (struct optim){ .recipe = r, .banks = b, .ops = o, .comm = c };
     for (int i = 0; i < r->n_params && !rc; i++)
         rc = take_states(z, i);
-    for (int k = 0; k < r->order.n_late; k++)
-        z->p[r->order.late[k]].late = true;
     if (rc)
         return rc;
     o->transpose_sms = r->order.transpose_sms;
@@ -237,7 +226,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         z->guard = o->alloc(o, sizeof *z->guard, "gate of a step");
     if ((rc = o->status(o)))
         return rc;
-    z->sparse_param = sparse_param(r, c->world);
+    z->sparse_param = c->world > 1 ? recipe_sparse(r) : -1;
     if (z->sparse_param >= 0 &&
         (rc =
              sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, whole_shards(z, z->sparse_param),

@@ -59,7 +59,6 @@ struct optim_param {
     struct compiled *rule; /* rules.h: the chains as launches, and their work buffers */
 
     bool counted; /* Adam: updated in the last finished step */
-    bool late; /* its weight is gathered at the start of the next step */
     struct shard_rows *shard; /* (world); NULL: replicated */
     struct span *chunk; /* (world): argument of a collective */
     bool uneven; /* not all ranks communicate the same number of rows */
@@ -106,7 +105,7 @@ struct optim {
     const real *loss; /* device memory: the step's sum of losses on this rank; NULL: no guard */
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
-    int sparse_param;
+    int sparse_param; /* -1: none */
     /* Called when what is queued from here on has waited for the gathered weight of parameter i; NULL:
      * nothing is. */
     void (*on_gathered)(void *ctx, int i);
@@ -136,7 +135,7 @@ struct tensor optim_take(struct optim *z, enum dtype t, int64_t rows, int64_t co
                          const char *what);
 /* This rank's part of a state, by its name or as the which-th of a stage; none: empty. */
 struct tensor optim_state(const struct optim_param *q, const char *kind);
-/* The same with its scales; empty ones where it has none. */
+/* Returns the same with its scales; empty ones where it has none. */
 struct row_scaled optim_scaled(const struct optim_param *q, const char *kind);
 struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
 

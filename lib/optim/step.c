@@ -7,8 +7,6 @@
 
 /* -- one parameter ------------------------------------------------------------------- */
 
-static bool has(uint32_t set, int i) { return set >> i & 1; }
-
 /* One collective for the shards whose gradient is final, and for pieces of others that are worth it (all: for
  * all that is left). */
 static void reduce_shards(struct optim *z, int i, bool all)
@@ -191,7 +189,7 @@ void optim_reduce_early(struct optim *z, int i, int64_t first, int64_t n)
 {
     struct optim_param *q = &z->p[i];
 
-    if (!has(z->plan->early, i))
+    if (!in_set(z->plan->early, i))
         return;
     if (!q->shard) {
         if (n == z->banks->p[i]
@@ -287,7 +285,7 @@ static void update(struct optim *z, const struct action *a)
 
     for (int k = 0; k < a->n; k++) {
         rules_update(z, a->param[k], a->chains);
-        if (has(z->plan->adam, a->param[k]))
+        if (in_set(z->plan->adam, a->param[k]))
             adam[n++] = a->param[k];
         else
             record_largest(z, a->param[k]);
@@ -360,7 +358,7 @@ void optim_settle(struct optim *z)
 void optim_finish(struct optim *z, const struct step_schedule *at)
 {
     for (int i = 0; i < z->recipe->n_params; i++) {
-        z->p[i].counted = has(z->plan->adam, i);
+        z->p[i].counted = in_set(z->plan->adam, i);
         z->p[i].count += z->p[i].counted;
     }
     z->open += z->gate != NULL;
@@ -377,6 +375,6 @@ void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped
         return;
     z->open--;
     for (int i = 0; i < r->n_params && skipped; i++)
-        z->p[i].count -= has(adam, i) || (at->untie && i == r->order.tied_embed &&
-                                          r->schedule.untie_state == UNTIE_CARRY);
+        z->p[i].count -= in_set(adam, i) || (at->untie && i == r->order.tied_embed &&
+                                             r->schedule.untie_state == UNTIE_CARRY);
 }

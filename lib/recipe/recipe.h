@@ -330,6 +330,14 @@ static inline bool recipe_waits(const struct param_spec *s, int steps)
 }
 /* Returns the type in which the parameter's gradient is summed. */
 enum dtype recipe_gradient(const struct recipe *r, const struct param_spec *s);
+/* Returns the parameter whose touched rows ranks exchange, of which there is one at most; -1: none. */
+static inline int recipe_sparse(const struct recipe *r)
+{
+    int i = r->n_params - 1;
+    while (i >= 0 && r->params[i].comms != COMMS_SPARSE)
+        i--;
+    return i;
+}
 /* Returns the fixed scale that e4m3 codes of s are multiplied by, or 0 if each update chooses one a row
  * or recipe_delayed() one for all rows. */
 static inline double recipe_weight_scale(const struct recipe *r, const struct param_spec *s)

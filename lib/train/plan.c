@@ -281,21 +281,26 @@ static void plan_waiting(const struct recipe *r, struct report *out)
                     total, labels);
 }
 
-/* Prints a line of a list, the rest of a long one below its parameters. */
-static void plan_fold(char *text, struct report *out)
+/* Prints text of a part in columns `first` to `width`, what is left from column `rest` on. It breaks at blanks, or
+ * before operators. */
+static void plan_fold(struct report *out, const char *part, const char *text, int first, int rest,
+                      int width, bool operators)
 {
-    enum { WIDTH = 74, INDENT = 23 };
-    for (bool first = true; text; first = false) {
-        int room = first ? WIDTH : WIDTH - INDENT;
-        char *rest = NULL;
-        if (strlen(text) > (size_t)room) {
-            for (rest = text + room; rest > text && *rest != ' ';)
-                rest--;
-            *rest++ = '\0';
-        }
-        report_line(out, "kind", "    %*s%s", first ? 0 : INDENT, "", text);
-        text = rest;
+    for (int column = first; *text; column = rest) {
+        size_t room = (size_t)(width - column), all = strlen(text), n = all;
+        for (size_t k = 1; all > room && k <= room; k++)
+            if (text[k] == ' ' &&
+                (!operators || (text[k + 1] && strchr("+-|", text[k + 1]) && text[k + 2] == ' ')))
+                n = k;
+        report_line(out, part, "%*s%.*s", column, "", (int)n, text);
+        text += n + (text[n] == ' ');
     }
+}
+
+/* Prints a line of a kind's list, the rest of a long one below its parameters. */
+static void plan_action(struct report *out, const char *text)
+{
+    plan_fold(out, "kind", text, 4, 27, 78, false);
 }
 
 static void plan_early(const struct recipe *r, uint32_t early, struct report *out)
@@ -306,7 +311,7 @@ static void plan_early(const struct recipe *r, uint32_t early, struct report *ou
         if (early >> i & 1)
             at += (size_t)snprintf(text + at, sizeof text - at, " %s", r->params[i].label);
     report_line(out, "kind", "  in the backward, as rows of the gradient become final");
-    plan_fold(text, out);
+    plan_action(out, text);
 }
 
 /* The steps of a kind: "steps 1, 3, .. 1159 (580), tied". */
@@ -330,18 +335,18 @@ static void plan_part(const struct recipe *r, const struct step_plan *p, enum pa
     for (int a = p->begin[part]; a < p->begin[part + 1];) {
         char text[800];
         a = step_plan_line(r, p, a, text, sizeof text);
-        plan_fold(text, out);
+        plan_action(out, text);
     }
 }
 
-/* What the optimizer does in each kind of step. */
+/* Prints what the optimizer does in each kind of step. */
 static int plan_actions(const struct recipe *r, int ranks, struct report *out)
 {
     struct step_plans s;
-    int graphs, rc = step_plans_make(&s, r, ranks, ranks > 1);
-    if (rc || (rc = run_graphs(&graphs, r, ranks)))
+    int graphs, kinds = 0, rc = step_plans_make(&s, r, ranks, ranks > 1);
+    if (rc)
         return rc;
-    int kinds = 0;
+    graphs = step_plans_graphs(&s);
     for (int k = 0; k < s.n; k++)
         kinds += s.plan[k].steps > 0;
     report_line(out, "graphs", "%d kind%s of step, %d graphs where steps are captured%s", kinds,
@@ -362,21 +367,9 @@ static int plan_actions(const struct recipe *r, int ranks, struct report *out)
     return 0;
 }
 
-/* Prints a line of the streams, broken before operators at 80 columns. */
 static void plan_stream(void *out, const char *text)
 {
-    enum { WIDTH = 80, INDENT = 4 };
-    int indent = 0;
-
-    for (size_t n; *text; text += n + (text[n] == ' '), indent = INDENT) {
-        size_t room = WIDTH - (size_t)indent, all = strlen(text);
-        n = all;
-        for (size_t k = 1; all > room && k <= room; k++)
-            if (!strncmp(&text[k], " + ", 3) || !strncmp(&text[k], " - ", 3) ||
-                !strncmp(&text[k], " | ", 3))
-                n = k;
-        report_line(out, "streams", "%*s%.*s", indent, "", (int)n, text);
-    }
+    plan_fold(out, "streams", text, 0, 4, 80, true);
 }
 
 static int plan_streams(const struct recipe *r, struct report *out)
@@ -410,27 +403,10 @@ static int plan_data(const struct recipe *r, const char *data, const char *val, 
 
 int run_graphs(int *n, const struct recipe *r, int world)
 {
-    struct {
-        int stage, slots, queued;
-    } seen[8 * MAX_GRAPHS];
     struct step_plans s;
-    struct step_schedule at;
-    int total = schedule_total(r), k, kinds = 0, rc = step_plans_make(&s, r, world, world > 1);
+    int rc = step_plans_make(&s, r, world, world > 1);
 
-    *n = 0;
-    for (int step = 0; step < total && !rc && kinds < 8 * MAX_GRAPHS; step++) {
-        schedule_at(r, step, &at);
-        const struct step_plan *p = step_plan_of(&s, &at);
-        for (k = 0; k < kinds; k++)
-            if (seen[k].stage == at.stage && seen[k].slots == (step & 1) &&
-                seen[k].queued == p->queued)
-                break;
-        if (k < kinds)
-            continue;
-        seen[kinds].stage = at.stage, seen[kinds].slots = step & 1, seen[kinds].queued = p->queued;
-        kinds++;
-        *n += p->exchanges ? 2 : 1;
-    }
+    *n = rc ? 0 : step_plans_graphs(&s);
     step_plans_free(&s);
     return rc;
 }
