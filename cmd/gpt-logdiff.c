@@ -103,14 +103,17 @@ static void say_notes(const struct gather *g, int from)
         text_line(stderr, "gpt-logdiff: %ld more like these", g->more_notes);
 }
 
+/* True if an option was given with that word. */
+static bool is_word(const char *given, const char *word) { return given && !strcmp(given, word); }
+
 /* --- rows --- */
 
 /* True if rows are written in place of a report; to which format. */
 static bool rows_asked(enum rows_format *format)
 {
-    bool csv = !strcmp(o.format ? o.format : "", "csv");
+    bool csv = is_word(o.format, "csv");
     *format = csv ? ROWS_CSV : ROWS_JSONL;
-    return csv || !strcmp(o.format ? o.format : "", "jsonl");
+    return csv || is_word(o.format, "jsonl");
 }
 
 static int write_rows(const struct gather *g, enum rows_format format)
@@ -121,9 +124,8 @@ static int write_rows(const struct gather *g, enum rows_format format)
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n && !rc; k++) {
             const struct run *r = &g->group[i].run[k];
-            int recipe = r->fact[FACT_RECIPE];
             struct rows all;
-            rc = rows_open(&all, r, recipe < 0 ? NULL : g->variants.v[recipe].text);
+            rc = rows_open(&all, r, variant_text(&g->variants, r->fact[FACT_RECIPE]));
             while (!rc && rows_next(&all, INT32_MAX, &row))
                 rows_write(stdout, format, g->group[i].name, r, &row);
             rows_close(&all);
@@ -305,7 +307,7 @@ static int choose_criteria(struct criteria *k, const struct gather *g)
     return 0;
 }
 
-/* What is shown besides the table and the verdict. */
+/* Parts that are shown besides the table and the verdict. */
 struct besides {
     bool curves, steps, why;
 };
@@ -415,10 +417,9 @@ static int run(int argc, char **argv)
         return err_set(GPT_USAGE, "--systems-only waives what --rule loss asks for: choose one");
     if (o.at_step && o.follow)
         return err_set(GPT_USAGE, "--at-step beside --follow: choose one");
-    for (int i = 0; i < 2; i++)
-        if (!strcmp((i ? o.html : o.plot) ? (i ? o.html : o.plot) : "", "-"))
-            return err_set(GPT_USAGE, "%s: standard output takes the report, so expected a file",
-                           i ? "--html" : "--plot");
+    if (is_word(o.plot, "-") || is_word(o.html, "-"))
+        return err_set(GPT_USAGE, "%s: standard output takes the report, so expected a file",
+                       is_word(o.plot, "-") ? "--plot" : "--html");
     struct gather_options how = { .threads = (int)o.threads,
                                   .keep_texts = o.why || o.html,
                                   .flags = GROUP_PROFILE,

@@ -216,7 +216,7 @@ static void smi_line(struct facts *f, const char *line, size_t n)
     set_env(f, E_GPU, text, k < (int)sizeof text ? (size_t)k : sizeof text - 1);
 }
 
-/* Of `~149504 of 3686400 tokens`; 0: there is none. */
+/* Returns the number that `~149504 of 3686400 tokens` begins with; 0: there is none. */
 static double first_number(const char *s, size_t n)
 {
     double x = 0;

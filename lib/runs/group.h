@@ -37,6 +37,11 @@ struct variants {
     int n, texts[FACTS];
 };
 void variants_release(struct variants *v);
+/* The text of variant `which`; NULL: it was not kept, or which is -1. */
+static inline const char *variant_text(const struct variants *v, int which)
+{
+    return which < 0 ? NULL : v->v[which].text;
+}
 
 /* --- groups --- */
 

@@ -66,7 +66,7 @@ static const char *name_of(const struct gather *g, const struct group *own, enum
 {
     for (int i = 0; kind == FACT_GPU && i < own->n; i++) {
         int v = own->run[i].fact[kind];
-        const char *text = v < 0 ? NULL : g->variants.v[v].text;
+        const char *text = variant_text(&g->variants, v);
         if (text && text_ends(text, " x cpu"))
             return "device";
     }

@@ -6,15 +6,6 @@
 #include <string.h>
 #include "runs/pace.h"
 
-static double tokens_at(const struct pace *p, double step)
-{
-    int s = (int)step;
-    return step >= 0 && step < p->steps
-               ? (double)p->tokens[s] + (step - s) * (double)(p->tokens[s + 1] - p->tokens[s])
-           : p->steps >= 0 && step == p->steps ? (double)p->tokens[s]
-                                               : NAN;
-}
-
 /* --- validation --- */
 
 static int take_vals(struct means *m, const struct group *g, const struct pace *p)
@@ -25,7 +16,7 @@ static int take_vals(struct means *m, const struct group *g, const struct pace *
         const struct curve_point *c = &g->curve[i];
         if (!c->n || c->n != g->validated) /* a mean over fewer runs than the next one's jumps */
             continue;
-        m->val[m->vals++] = (struct mean_point){ .at = { c->step, tokens_at(p, c->step),
+        m->val[m->vals++] = (struct mean_point){ .at = { c->step, pace_tokens(p, c->step),
                                                          c->timed ? c->time_s : NAN },
                                                  .mean = c->mean,
                                                  .sd = curve_sd(c) };
@@ -124,7 +115,7 @@ static int take_trains(struct means *m, const struct group *g, const struct pace
     for (int i = 0; i < MEANS_POINTS; i++)
         if (t[i].n && t[i].n == runs)
             m->train[m->trains++] =
-                (struct mean_point){ .at = { t[i].step, tokens_at(p, t[i].step),
+                (struct mean_point){ .at = { t[i].step, pace_tokens(p, t[i].step),
                                              t[i].timed ? t[i].time_s : NAN },
                                      .mean = t[i].mean,
                                      .sd = t[i].n > 1 ? sqrt(t[i].m2 / (t[i].n - 1)) : NAN };
@@ -138,7 +129,7 @@ int means_of(struct means *m, const struct gather *g, int group)
     struct pace p;
     int different, recipe = group_variant(in, FACT_RECIPE, true, &different);
     *m = (struct means){ 0 };
-    int rc = pace_open(&p, recipe < 0 ? NULL : g->variants.v[recipe].text);
+    int rc = pace_open(&p, variant_text(&g->variants, recipe));
     if (!rc)
         rc = take_vals(m, in, &p);
     if (!rc)

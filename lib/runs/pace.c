@@ -1,6 +1,7 @@
 /* pace.c - see pace.h. */
 #include "runs/pace.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include "recipe/schedule.h"
 
@@ -30,6 +31,15 @@ int pace_open(struct pace *p, const char *text)
     int rc = fill(p, recipe);
     recipe_free(recipe);
     return rc;
+}
+
+double pace_tokens(const struct pace *p, double step)
+{
+    if (!(step >= 0 && step <= p->steps))
+        return NAN;
+    int s = (int)step;
+    double part = step - s;
+    return (double)p->tokens[s] + (part > 0 ? part * (double)(p->tokens[s + 1] - p->tokens[s]) : 0);
 }
 
 void pace_close(struct pace *p)

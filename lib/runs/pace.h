@@ -20,5 +20,7 @@ struct pace {
 };
 int pace_open(struct pace *p, const char *recipe) MUST_CHECK; /* NULL: not known */
 void pace_close(struct pace *p);
+/* Tokens by the end of a step, between steps in proportion; NaN: not known. */
+double pace_tokens(const struct pace *p, double step);
 
 #endif

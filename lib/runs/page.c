@@ -51,40 +51,38 @@ static void put_fact_numbers(FILE *f, const struct gather *g, const struct run *
     }
 }
 
-/* One column of a run's rows, -1 the step; nothing of a column without values. */
-static int put_column(FILE *f, const struct run *r, const char *recipe, int column)
+/* Writes one column of a run's rows, -1 the step; nothing of a column without values. */
+static void put_column(FILE *f, struct rows *o, int column)
 {
-    struct rows o;
     struct row row;
     bool any = column < 0;
-    int rc = rows_open(&o, r, recipe);
-    while (!rc && !any && rows_next(&o, INT32_MAX, &row))
+    const char *between = "";
+    rows_rewind(o);
+    while (!any && rows_next(o, INT32_MAX, &row))
         any = isfinite(row.value[column]);
-    o.at_step = o.at_val = 0;
-    if (!rc && any) {
-        const char *between = "";
-        fprintf(f, "%s\"%s\": [", column < 0 ? "" : ",\n", column < 0 ? "step" : row_name[column]);
-        for (; rows_next(&o, INT32_MAX, &row); between = ",") {
-            fputs(between, f);
-            put_number(f, column < 0 ? row.step : row.value[column]);
-        }
-        fputc(']', f);
+    if (!any)
+        return;
+    fprintf(f, "%s\"%s\": [", column < 0 ? "" : ",\n", column < 0 ? "step" : row_name[column]);
+    for (rows_rewind(o); rows_next(o, INT32_MAX, &row); between = ",") {
+        fputs(between, f);
+        put_number(f, column < 0 ? row.step : row.value[column]);
     }
-    rows_close(&o);
-    return rc;
+    fputc(']', f);
 }
 
 static int put_run(FILE *f, const struct gather *g, int group, const struct run *r)
 {
-    int recipe = r->fact[FACT_RECIPE], rc = 0;
+    struct rows o;
+    int rc = rows_open(&o, r, variant_text(&g->variants, r->fact[FACT_RECIPE]));
     fprintf(f, "{\"group\": %d, \"run\": ", group);
     put_string(f, r->path);
     fprintf(f, ", \"trial\": %d, \"facts\": [", r->trial);
     put_fact_numbers(f, g, r);
     fputs("], \"rows\": {\n", f);
     for (int i = -1; i < ROW_VALUES && !rc; i++)
-        rc = put_column(f, r, recipe < 0 ? NULL : g->variants.v[recipe].text, i);
+        put_column(f, &o, i);
     fputs("}}", f);
+    rows_close(&o);
     return rc;
 }
 

@@ -8,7 +8,7 @@
  *         rows_write(f, ROWS_CSV, "group", run, &row);
  *     rows_close(&o);
  *
- * The names are those that trackers take for metrics; row_name[i] is of row_value(&row, i). A row has
+ * The names are those that trackers take for metrics; row_name[i] is of row.value[i]. A row has
  * the training line and the validation of its step; of two lines of one step the last counts. The run
  * may grow between calls. One thread; the caller checks the stream.
  */
@@ -46,12 +46,13 @@ struct rows {
 int rows_open(struct rows *o, const struct run *r,
               const char *recipe) MUST_CHECK; /* see pace_open */
 void rows_close(struct rows *o);
+static inline void rows_rewind(struct rows *o) { o->at_step = o->at_val = 0; }
 /* False where no row of a step below `before` is left. */
 bool rows_next(struct rows *o, int32_t before, struct row *row);
 
 /* The line of names; JSON lines have none. */
 void rows_head(FILE *f, enum rows_format format);
-/* What is not known is empty in CSV, and left out in JSON. */
+/* Writes a row; a value that is not known is empty in CSV, and left out in JSON. */
 void rows_write(FILE *f, enum rows_format format, const char *group, const struct run *r,
                 const struct row *row);
 

@@ -176,7 +176,7 @@ int tables_run(struct report *r, const struct gather *g)
     int recipe = c.run->fact[FACT_RECIPE];
     c.step = c.run->first > 1 ? c.run->first : 0;
     c.time_s = c.run->first > 1 ? NAN : 0;
-    int rc = pace_open(&c.pace, recipe < 0 ? NULL : g->variants.v[recipe].text);
+    int rc = pace_open(&c.pace, variant_text(&g->variants, recipe));
     if (!rc && (c.run->vals || c.run->steps)) {
         put_curve(r, &c, in->name);
         rc = put_speed(r, &c, &in->profile);

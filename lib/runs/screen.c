@@ -180,15 +180,10 @@ static void print_canvas(FILE *f, const struct canvas *c)
 
 /* --- words --- */
 
-/* Of the last train lines. */
+/* The pace of the last train lines. */
 struct speed {
     double ms, tokens_s; /* a step; NaN: not known */
 };
-
-static double tokens_at(const struct pace *p, int32_t step)
-{
-    return step >= 0 && step <= p->steps ? (double)p->tokens[step] : NAN;
-}
 
 static struct speed speed_of(const struct screen *s, const struct run *r)
 {
@@ -197,7 +192,7 @@ static struct speed speed_of(const struct screen *s, const struct run *r)
         return (struct speed){ NAN, NAN };
     const struct run_step *a = &r->step[first], *b = &r->step[last];
     double ms = b->time_ms - a->time_ms,
-           tokens = tokens_at(&s->pace, b->step) - tokens_at(&s->pace, a->step);
+           tokens = pace_tokens(&s->pace, b->step) - pace_tokens(&s->pace, a->step);
     return (struct speed){ b->step > a->step && ms > 0 ? ms / (b->step - a->step) : NAN,
                            ms > 0 ? tokens / ms * 1e3 : NAN };
 }
@@ -205,7 +200,7 @@ static struct speed speed_of(const struct screen *s, const struct run *r)
 /* Seconds of training until the last step. */
 static double left_of(const struct screen *s, const struct run *r, const struct speed *v)
 {
-    double tokens = tokens_at(&s->pace, r->total) - tokens_at(&s->pace, r->last);
+    double tokens = pace_tokens(&s->pace, r->total) - pace_tokens(&s->pace, r->last);
     if (!r->total)
         return NAN;
     return isnan(tokens) || isnan(v->tokens_s) ? (r->total - r->last) * v->ms / 1e3
@@ -232,7 +227,7 @@ static void print_speed(const struct screen *s, const struct run *r, int width)
 {
     char text[256], left[16];
     struct speed v = speed_of(s, r);
-    double tokens = tokens_at(&s->pace, r->last);
+    double tokens = pace_tokens(&s->pace, r->last);
     int n = snprintf(text, sizeof text, "%s left", format_duration(left, left_of(s, r, &v)));
     if (!isnan(v.tokens_s))
         n += snprintf(text + n, sizeof text - (size_t)n, ", %.0f tokens/s", v.tokens_s);
