@@ -412,6 +412,7 @@ int kind_of(struct kind *k, struct zreader *z, const char *path, const struct ki
             rc = look(&l, w, k, &more);
         more &= n == LOOK;
     }
+    k->known = !rc;
     return rc;
 }
 

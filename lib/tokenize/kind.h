@@ -29,6 +29,7 @@ struct kind_wanted {
 struct kind {
     bool jsonl; /* else text */
     bool guessed; /* by what it holds, where the name says nothing or something else */
+    bool known; /* kind_of has decided */
 };
 
 /* Decides what z reads, from the file at path. GPT_INPUT where it is neither: the file, what it is,

@@ -190,13 +190,11 @@ uint64_t source_total_bytes(const struct source *s) { return s->total_bytes; }
 static int open_next(struct source *s)
 {
     int i = s->next_file++, rc;
-    struct stat st;
 
     s->path = s->file[i];
     if ((rc = zreader_open(&s->z, s->path)))
         return rc;
-    if ((!strcmp(s->path, "-") || (!stat(s->path, &st) && !S_ISREG(st.st_mode))) &&
-        (rc = take_kind(s, i, s->z)))
+    if (!s->kind[i].known && (rc = take_kind(s, i, s->z))) /* a pipe */
         return rc;
     s->jsonl = s->kind[i].jsonl;
     s->at_end = false;

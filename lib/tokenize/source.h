@@ -77,7 +77,7 @@ struct source;
 int source_open(struct source **s, const struct source_config *c) MUST_CHECK;
 int source_next(struct source *s, struct unit *u) MUST_CHECK;
 void source_close(struct source *s);
-/* What was decided without being asked: a number of files, and the first of them. */
+/* A decision that nobody asked for: of how many files, and the first of them. */
 struct source_notes {
     struct source_note {
         int n;

@@ -88,7 +88,7 @@ static inline const uint8_t *vocab_token(const struct vocab *v, int rank, size_t
 
 static inline uint32_t vocab_hash(uint32_t key) { return (key ^ key >> 15) * 0x9e3779b1u; }
 
-/* Of ranks: the token that left and right merge to, or TOKEN_NONE. */
+/* Returns the rank that ranks left and right merge to, or TOKEN_NONE. */
 static inline uint32_t vocab_merge(const struct vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t key = left << 16 | right, hash = vocab_hash(key);

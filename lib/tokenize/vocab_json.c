@@ -170,7 +170,7 @@ static const struct rule bytes_alone[] = {
     { "trim_offsets", NULL, NULL, false },
     { "use_regex", "false", NULL, true },
 };
-/* Of a decoder and a post-processor, which change no ids. */
+/* Fields of a decoder and a post-processor, which change no ids. */
 static const struct rule no_ids[] = {
     { "type", "\"ByteLevel\"", NULL, true },
     { "add_prefix_space", NULL, NULL, false },
@@ -269,7 +269,7 @@ static int read_special_id(struct reader *r, const char *name)
     return json_u64(&r->j, &r->special[r->specials - 1].id) ? 0 : fault(r, name, "an id", NULL);
 }
 
-/* Of special tokens, which come from no text, it does not matter how they would be found there. */
+/* Fields of a special token, which comes from no text: how it would be found there does not matter. */
 static const struct rule added[] = {
     { "id", NULL, read_special_id, true }, { "content", NULL, read_name, true },
     { "special", "true", NULL, true },     { "single_word", NULL, NULL, false },
