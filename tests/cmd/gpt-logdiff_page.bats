@@ -7,7 +7,7 @@ load ../check/needs
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 2048 -o shards "$ROOT"/man/*.[157]
+    few_shards
     mkdir few more
     for i in 1 2; do
         "$GPT_BIN/gpt-train" "${FEW[@]}" -q -s seed=$i > few/$i.log

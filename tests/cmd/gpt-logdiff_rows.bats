@@ -7,7 +7,7 @@ load ../check/needs
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 2048 -o shards "$ROOT"/man/*.[157]
+    few_shards
     "$GPT_BIN/gpt-train" "${FEW[@]}" -q -s data.val_every=2 -s optimizer.clip=1 -o run > run.log
     "$GPT_TESTS/make_runlog" today loss=3.275 > today.txt
 }

@@ -7,7 +7,7 @@ load ../check/needs
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR" || return
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 2048 -o shards "$ROOT"/man/*.[157]
+    few_shards
     "$GPT_BIN/gpt-train" "${FEW[@]}" -q -o run > run.log
     mkdir logs
     for i in 1 2 3; do "$GPT_TESTS/make_runlog" today "loss=3.27$i" "time_ms=10440$i" "seed=$i" > logs/$i.txt; done
