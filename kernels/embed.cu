@@ -1,4 +1,4 @@
-/* embed.cu - e_t = table[tok_t], smear, norm; and back. Record-61.md 2.2, 3.4.
+/* embed.cu - e_t = table[tok_t], smear, norm; and back. record-61.md 2.2, 3.4.
  *
  *   s_t = e_t + gamma_t e_{t-1},  gamma_t = lambda s(gate . e_t[0:12]) (0 at t = 0),  x0 = Norm(s)
  *

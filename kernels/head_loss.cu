@@ -1,4 +1,4 @@
-/* head_loss.cu - logits, softcap, multi-token cross entropy, and back. Record-61.md 2.9, 2.10, 3.2.
+/* head_loss.cu - logits, softcap, multi-token cross entropy, and back. record-61.md 2.9, 2.10, 3.2.
  *
  * x (T,D), w (D,V), dx bf16, dw bf16 or f32. With fp8, operands of the three products are
  * contiguous along their sums, as fp8 tensor cores require, so x8 and w8 exist transposed too

@@ -1,5 +1,5 @@
 /* inject.cu - back from streams that are added, scaled, to the residual stream in n places:
- *   dx_k (+)= sum_i coef_ki g_i,  dcoef_ki += sum g_i x_k,  for k < m. Record-74.md 7.
+ *   dx_k (+)= sum_i coef_ki g_i,  dcoef_ki += sum g_i x_k,  for k < m. record-74.md 7.
  *
  * All (T,D) bf16; coefficients f32 in device memory. Element by element: a thread takes 8 of each
  * tensor by 16-byte accesses, all n gradients in flight. Bytes: 2 (n + 2 m) T D, and 2 m T D more

@@ -1,5 +1,5 @@
 /* linear_relu2.cu - post = max(x w^T,0)^2; dpre = 2 scale (dout w2^T) sqrt(post).
- * Record-61.md 2.8, 3.1; the scale (a lane's, on the MLP's output): record-74.md 7.
+ * record-61.md 2.8, 3.1; the scale (a lane's, on the MLP's output): record-74.md 7.
  *
  * x, dout (T,D), w, w2 (F,D), post, dpre (T,F) bf16. On Hopper one kernel each, sm90/relu2_gemm.cu:
  * the product there, the ReLU on its way out. Elsewhere cuBLASLt's product and a pass over it,

@@ -1,4 +1,4 @@
-/* mix_norm.cu - out = sum_k coef_k x_k, y = Norm(out), and back. Record-61.md 2.3, 3.3.
+/* mix_norm.cu - out = sum_k coef_k x_k, y = Norm(out), and back. record-61.md 2.3, 3.3.
  *
  * All (T,D) bf16, at most MIX_MAX terms; coefficients f32 in device memory.
  * One warp a row, 8 rows a block. Bandwidth-bound:

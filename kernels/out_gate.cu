@@ -1,4 +1,4 @@
-/* out_gate.cu - out_th = s(gate_h . y_t[0:12]) x_th, and back. Record-61.md 2.4, 3.3. With
+/* out_gate.cu - out_th = s(gate_h . y_t[0:12]) x_th, and back. record-61.md 2.4, 3.3. With
  * exclusive attention (record-84.md 6) of z = x - p q u, u = v / max(|v|, 1e-4), q = x u, p =
  * tanh(alpha).
  *
@@ -19,7 +19,7 @@
 #include "gpu.h"
 #include "heads.h"
 
-/* What struct xsa (ops.h) points to; partial (blocks, H): sums of dalpha. */
+/* The tensors that struct xsa (ops.h) points to; partial (blocks, H): sums of dalpha. */
 struct exclusive {
     const bf16 *v;
     const float *alpha;

@@ -1,4 +1,4 @@
-/* qkv.cu - from a layer's input to what attention reads, and back. Record-61.md 2.4 to 2.6, 3.3,
+/* qkv.cu - from a layer's input to what attention reads, and back. record-61.md 2.4 to 2.6, 3.3,
  * record-74.md 6, 7.
  *
  *   raw    = scale x w^T

@@ -2,7 +2,7 @@
  *
  * theta = fl32(p f), its cosine and sine in f64, rounded through f32 to bf16 as the reference
  * does, so that both devices use the same table. One thread a position and frequency. Runs at
- * the start and when the window changes: 2 x 16.8 M numbers at most. Record-61.md 2.5.
+ * the start and when the window changes: 2 x 16.8 M numbers at most. record-61.md 2.5.
  */
 #include "gpu.h"
 #include "vec.h"

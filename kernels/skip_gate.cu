@@ -1,5 +1,5 @@
 /* skip_gate.cu - out = x + kappa_t skip_t, kappa = 2 s(lambda) s(gate . x0_t[0:12]), and back.
- * Record-61.md 2.3, 3.3.
+ * record-61.md 2.3, 3.3.
  *
  * x, skip, x0, out (T,D) bf16; gate (12) bf16 or f32. One warp a row, 8 rows a block.
  * Forward moves 3 T D elements (+ 32 bytes a row of x0): 226 MB at T = 49152, D = 768.

@@ -6,7 +6,7 @@
  *
  * dtable (V,D) bf16 or f32, dx, dx2 (T,D) bf16; order (T) lists positions by row and start
  * (V+1) says where a row's run of it begins. Gathers, so each row has one writer and one
- * order of summation. Record-61.md 3.4.
+ * order of summation. record-61.md 3.4.
  *
  * The work is the positions', not the table's, for record 74's 251520 rows have few readers: a
  * warp looks at 32 sorted positions and adds up the rows whose runs begin at STARTS of them, as

@@ -1,5 +1,5 @@
 /* token_coefs.cu - coefficients of each token from a hidden layer: out = (gelu(pre) w^T + b) / 10,
- * and back. Record-84.md 5, 7.
+ * and back. record-84.md 5, 7.
  *
  * pre, dpre (T,K) bf16, out, dout (T,m) f32, w (m,K) and b (m) f32 or bf16; K a power of two up to
  * 64, m at most MOST. Four lanes a token: lane p takes vectors p, p + 4, .. of eight channels, w in

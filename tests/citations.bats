@@ -51,7 +51,7 @@ sources() {
 
 @test "a section or a document that does not exist is told" {
     f=$BATS_TEST_TMPDIR/x.c
-    printf '%s\n' '/* Record-61.md 2.4, 2.99. and record-61.md' ' * 4.4 to 4.98; record-62.md 1 */' > "$f"
+    printf '%s\n' '/* record-61.md 2.4, 2.99. and record-61.md' ' * 4.4 to 4.98; record-62.md 1 */' > "$f"
     run missing "$f"
     [ "$output" = "$f: record-61.md 2.99
 $f: record-61.md 4.98

@@ -55,7 +55,7 @@ int file_read(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
 /* The same of text that is read by lines, as text_plain_lines leaves it. GPT_INPUT where it is of
  * UTF-16 or UTF-32 by its mark. */
 int file_read_text(const char *path, size_t max, char **data, size_t *n) MUST_CHECK;
-/* Of bytes that were read otherwise, with room for a NUL behind them. */
+/* Does the same to bytes that were read otherwise, with room for a NUL behind them. */
 int file_take_text(const char *path, char *data, size_t *n) MUST_CHECK;
 int file_mkdirs(const char *path) MUST_CHECK; /* mkdir -p, durable; "-" is GPT_USAGE */
 int file_sync_dir(const char *path) MUST_CHECK; /* makes a rename in it durable */

@@ -229,7 +229,7 @@ OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned h
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
    const float *lr_mul, const real *blend, unsigned how, const struct muon_step *m,
    const struct step_gate *gate);
-/* Optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
+/* optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);
 /* The weight of p in all its forms from x, f32 of its shape: w, master, copy and compute as adam stores its

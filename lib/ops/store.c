@@ -52,7 +52,7 @@ static uint32_t code_of(enum dtype t, float x, const uint32_t *draw)
     return sign << 15 | at_most(encode_drawn(x, 7, -126, *draw), 0x7f7f);
 }
 
-/* Of element i from the words' first on, 16 bits; the second moment's have their bytes exchanged. */
+/* Returns the 16 bits drawn for element i, from the words' first on; the second moment's have their bytes exchanged. */
 static uint32_t drawn_bits(const uint32_t *words, uint64_t i, bool second)
 {
     uint32_t bits = words[i / 2] >> 16 * (i % 2) & 0xffff;

@@ -14,7 +14,7 @@ enum { EVENTS = 1024, TEXT = 48 };
 static struct optim *now; /* whose calls are written down */
 static char seen[EVENTS][TEXT];
 static int n_seen;
-/* What tickets stand for: 1 + 4 x parameter + kind. */
+/* Kinds of tickets, which are 1 + 4 x parameter + kind. */
 enum { T_REDUCE, T_GATHER, T_GATHER8, T_SUM };
 
 static void event(const char *what, const char *label)

@@ -24,7 +24,7 @@ static const struct form forms[] = {
     { .copy = true, .master = DT_F32, .compute = true, .scale = ROWS },
 };
 
-/* Of row r: a power of two, the least with which `most` is at most `top`. */
+/* Returns the scale of row r: a power of two, the least with which `most` is at most `top`. */
 static bool is_least_scale(double scale, double most, double top)
 {
     int e;
