@@ -54,8 +54,8 @@ load few_steps
     pid=$!
     for _ in $(seq 200); do grep -q '^step:1/' log && break; sleep 0.05; done
     kill -TERM $pid
-    for _ in $(seq 20); do [ -s err ] && break; sleep 0.01; done
-    [[ $(<err) = *"gpt-train: stopping after this step"* ]]
+    for _ in $(seq 100); do grep -q 'stopping after this step' err && break; sleep 0.01; done
+    grep -q '^gpt-train: stopping after this step' err
     wait $pid
 }
 
