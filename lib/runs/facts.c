@@ -55,6 +55,7 @@ int facts_init(struct facts *f, bool keep)
 {
     memset(f, 0, sizeof *f);
     f->keep = keep;
+    f->seed = -1;
     return xxh_init(&f->xxh);
 }
 
@@ -270,6 +271,7 @@ static void forget_texts(struct facts *f)
     f->resumed = 0;
     f->pass_tokens = 0;
     f->identity = 0;
+    f->seed = -1;
 }
 
 /* --- sections --- */
@@ -304,8 +306,10 @@ static bool number_of(const char *text, double *x)
 static void recipe_line(struct facts *f, const char *line, size_t n)
 {
     static const char apart[] = " \t,>:|=[]#";
-    if (starts(line, n, "seed = "))
+    if (starts(line, n, "seed = ")) {
+        f->seed = (int64_t)first_number(line + 7, n - 7);
         return;
+    }
     for (size_t i = 0, k; i < n; i += k) {
         char text[48], same[32];
         double x;
