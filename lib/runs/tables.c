@@ -70,7 +70,7 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
     if (rule == JUDGE_Z)
         report_line(
             r, "legend",
-            "Steps: the first that passes. Lead: (%g - mean) sqrt(n); z: lead / %g; p: P(Z >= z); "
+            "Steps: the first that passes, else the last in common. Lead: (%g - mean) sqrt(n); z: lead / %g; p: P(Z >= z); "
             "Pair: the pairwise rule, %g of loss for 100 steps.",
             k->target, k->rules->sigma, 100 * k->rules->step_loss);
     else if (rule == JUDGE_T)

@@ -47,6 +47,7 @@ setup_file() {
     run --separate-stderr logdiff --rules track-3 --format tsv "$LOGS/r36"
     [ "$status" -eq 0 ]
     [ "$(cells groups runs steps <<< "$output")" = "10 3250" ]
+    [ "$(cells runs gpu <<< "$output" | sort -u)" = "8 x NVIDIA H100 80GB HBM3" ]
     cells groups lead z z_p <<< "$output" | awk '{
         d = ($1 - 0.00424) ^ 2 < 25e-12; z = ($2 - 0.00424 / 0.0013) ^ 2 < 1e-4; exit !(d && z && $3 > 5e-4 && $3 < 6e-4) }'
     run --separate-stderr logdiff --rules track-3 --at-step 3225 "$LOGS/r36"
@@ -80,6 +81,12 @@ setup_file() {
     run --separate-stderr logdiff --rules track-3 old="$LOGS/r36" new="$LOGS/early"
     [ "$status" -eq 0 ]
     [[ "$output" == *"new: record: mean loss 3.27"*"steps fewer; by the pairwise rule "* ]]
+}
+
+@test "--follow says when the baseline has passed" {
+    run --separate-stderr logdiff -q --rules track-3 --follow old="$LOGS/r36" - < "$LOGS/late/a.txt"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c '^step 3250/3250: .*; can no longer become a record: the baseline passes at step 3250$' <<< "$output")" -eq 4 ]
 }
 
 @test "--standings: the benchmark's seven columns, ours among them by their steps" {
