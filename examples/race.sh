@@ -27,8 +27,8 @@ fi
 if [ $# -eq 0 ]; then
     bank='bf16 uniform:1,uniform:1,uniform:1,zero matrices sharded 0.9 0.95 1 1 no'
     set -- \
-        'muon 0.005,0.01,0.02,0.04 rules.matrices=lr @ | momentum 0.95 nesterov | polar record-61 | shape | decay 0.05 | step' \
-        'normuon 0.005,0.01,0.02,0.04 rules.matrices=lr @ | momentum 0.95 nesterov | polar record-61 | shape | variance 0.95 | decay 0.05 | step' \
+        'muon 0.02,0.04,0.08,0.16 rules.matrices=lr @ | momentum 0.95 nesterov | polar record-61 | shape | decay 0.05 | step' \
+        'normuon 0.02,0.04,0.08,0.16 rules.matrices=lr @ | momentum 0.95 nesterov | polar record-61 | shape | variance 0.95 | decay 0.05 | step' \
         "adamw 0.001,0.002,0.004,0.008 rules.matrices=lr @ | adam ; parameters.attn=16,d,d $bank ; parameters.mlp=8,f,d bf16 uniform:1,zero matrices sharded 0.9 0.95 1 1 no"
 fi
 
