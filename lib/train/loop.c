@@ -443,7 +443,7 @@ int log_end(struct rank *k)
  * another tokenizer's. Every validation has the same tokens, so the first one checks them. */
 static int check_canonical(const struct token_mask *never, const struct chunk *c)
 {
-    for (int t = 0; never && t < c->tokens; t++)
+    for (int t = 0; never->bits && t < c->tokens; t++)
         if (token_mask_never(never, c->tok[t], c->tgt[t]))
             return err_set(GPT_INPUT,
                            "validation: token %d after %d, which no text of the vocabulary of "
@@ -460,7 +460,7 @@ static int validate_chunks(struct rank *k, int64_t n, real *sum)
         struct chunk c;
         int rc = stop_asked ? RUN_STOPPED : val_chunk(k->run->val, k->local, i, &c);
         if (!rc && !k->val_seen)
-            rc = check_canonical(k->run->opt->never, &c);
+            rc = check_canonical(&k->run->vocabulary.never, &c);
         if (rc)
             return rc;
         struct batch b = batch_upload(k, k->val_slot, &c, false);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/report.h"
+#include "comm/rendezvous.h"
 #include "optim/rules.h"
 #include "recipe/remarks.h"
 #include "recipe/share.h"
@@ -401,7 +402,8 @@ static int plan_data(const struct recipe *r, const char *data, const char *val, 
     return rc;
 }
 
-int run_graphs(int *n, const struct recipe *r, int world)
+/* Graphs that a run on `world` ranks captures where its backend has them. */
+static int graphs_of(int *n, const struct recipe *r, int world)
 {
     struct step_plans s;
     int rc = step_plans_make(&s, r, world, world > 1);
@@ -409,6 +411,25 @@ int run_graphs(int *n, const struct recipe *r, int world)
     *n = rc ? 0 : step_plans_graphs(&s);
     step_plans_free(&s);
     return rc;
+}
+
+int run_wants(struct backend_wants *w, const struct recipe *r, bool no_graph)
+{
+    bool head = r->precision.head.fp8, mlp = r->precision.mlp.fp8;
+    struct rendezvous_env at;
+    int graphs = 0, rc = rendezvous_environment(&at);
+
+    if (rc)
+        return rc;
+    w->world = w->ranks * at.processes;
+    if (w->world > 1 && !no_graph && (rc = graphs_of(&graphs, r, w->world)))
+        return rc;
+    w->eager = w->world > 1 && (no_graph || graphs > MAX_GRAPHS);
+    w->fp8 = head && mlp ? "head and MLPs" : head ? "the head" : mlp ? "the MLPs" : NULL;
+    w->fp8_required = r->precision.head.fp8 == HEAD_FP8_REQUIRE ? "precision.head_fp8"
+                      : r->precision.mlp.fp8 == MLP_FP8_REQUIRE ? "precision.mlp"
+                                                                : NULL;
+    return 0;
 }
 
 int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,

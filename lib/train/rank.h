@@ -11,6 +11,7 @@
 #include "optim/step.h"
 #include "train/runlog.h"
 #include "train/run.h"
+#include "train/vocabulary.h"
 
 enum { MAX_MICRO = 64 };
 /* A captured step, or a part of one. */
@@ -26,6 +27,7 @@ struct run {
     struct loader *loader;
     struct val *val;
     struct shard_stream *stream; /* that both read; NULL: files */
+    struct run_vocabulary vocabulary;
     int wake; /* eventfd that ends waiting for it; -1: none */
     struct runlog log;
     struct progress progress;

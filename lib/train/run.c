@@ -41,10 +41,10 @@ static int rank_init(struct rank *k)
     k->device = now_seconds();
     if ((rc = rank_memory(k, &taken)))
         return rc;
-    if (k->model.prefix && run->opt->prefixes)
-        model_prefixes(&k->model, run->opt->prefixes);
-    if (run->opt->never)
-        model_never(&k->model, run->opt->never);
+    if (k->model.prefix && run->vocabulary.prefix)
+        model_prefixes(&k->model, run->vocabulary.prefix);
+    if (run->vocabulary.never.bits)
+        model_never(&k->model, &run->vocabulary.never);
     k->ops->reserve(k->ops, run->opt->ops_bytes);
     if ((rc = k->ops->status(k->ops)))
         return rc;
@@ -155,7 +155,7 @@ static int log_header(struct run *run)
     log_files(run);
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
-    if (o->backend->about)
+    if (*o->backend->about)
         runlog_key(l, strcmp(o->backend->name, "cpu") ? "gpu" : "kernels", "%s", o->backend->about);
     const struct backend_software *has = &o->backend->software;
     if (has->cuda)
@@ -308,9 +308,10 @@ static int open_loader(struct run *run)
     struct loader_config c = config_of(run);
     int rc = loader_new(&run->loader, &c);
     const char *made = rc ? "" : loader_tokenizer(run->loader);
-    if (run->opt->tokenizer && *made && strcmp(made, run->opt->tokenizer))
+    const char *losses = run->vocabulary.tokenizer;
+    if (*losses && *made && strcmp(made, losses))
         return err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s",
-                       c.data, made, run->opt->tokenizer);
+                       c.data, made, losses);
     return rc;
 }
 
@@ -450,7 +451,9 @@ int run_train(const struct run_options *o)
         initial_free(run.initial);
         return rc > 0 ? err_set(rc, "%s", run.message) : rc;
     }
-    rc = o->resume ? resume_find(&run) : 0;
+    rc = run_vocabulary_read(&run.vocabulary, o->vocab, o->recipe);
+    if (!rc && o->resume)
+        rc = resume_find(&run);
     if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
     if (!rc && o->init)
@@ -484,6 +487,7 @@ int run_train(const struct run_options *o)
     if (o->out)
         ckpt_let_go(o->out);
     initial_free(run.initial);
+    run_vocabulary_release(&run.vocabulary);
     begin_close(&run);
     close_data(&run);
     free(run.resume_dir);
