@@ -1,9 +1,10 @@
 #!/bin/sh
 # What acts late, tried from one state: runs of some seeds, and from a checkpoint of each its end with other settings.
 #   run examples/train-on-text.sh first, for its shards, or name some: SHARDS=dir
-#   examples/branch.sh ['KEY=VALUE[ ; KEY=VALUE]...']...     a branch each; default: without the floor of the learning rate
-# AT is the step of the state, of STEPS, even for tiny, whose Adam moves every second; SEEDS, RECIPE; options of gpt-train in OPTIONS. Branch and run of a seed differ by
-# what follows AT alone, so the error of their difference is that of pairs. A few steps by default, 10 s.
+#   examples/branch.sh ['KEY=VALUE[ ; KEY=VALUE]...']...    a branch each; default: no floor of the learning rate
+# AT is the step of the state, of STEPS, even for tiny, whose Adam moves every second; SEEDS, RECIPE; options of
+# gpt-train in OPTIONS. Branch and run of a seed differ by what follows AT alone, so the error of their difference
+# is that of pairs. A few steps by default, 10 s.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
@@ -34,7 +35,8 @@ for seed in ${SEEDS:-1 2 3}; do
         (
             set --
             while IFS= read -r setting; do set -- "$@" -s "$setting"; done <"$log.set"
-            exec "$bin/gpt-train" -q --resume "$(printf '%s/step-%06d' "$run" "$at")" -d "$shards" "$@" ${OPTIONS:-} >"$log.part"
+            exec "$bin/gpt-train" -q --resume "$(printf '%s/step-%06d' "$run" "$at")" -d "$shards" "$@" \
+                ${OPTIONS:-} >"$log.part"
         )
         mv "$log.part" "$log"
     done
