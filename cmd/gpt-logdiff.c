@@ -29,7 +29,7 @@ static struct {
     double target, alpha;
     const char *rules, *tail, *format, *plot, *html;
     char *arguments;
-    int64_t at_step, threads, lines, context; /* the last two -1: not given */
+    int64_t at_step, against, threads, lines, context; /* the last two -1: not given */
     bool systems_only, mixed, paired, standings, curves, steps, why, follow, wide, force, quiet;
 } o = { .tail = "two", .format = "text", .lines = -1, .context = -1 };
 enum { LINES = 200, CONTEXT = 1 };
@@ -44,6 +44,8 @@ static const struct opt table[] = {
         "track-1: the speed-run's, Student's test and time (with a target the default); track-3: "
         "the optimizer benchmark's, first passing step; loss: mean loss below the baseline's "
         "(else)"),
+    OPT_NUMBER("against", "N", &o.against, 1, 1e6,
+               "of --rules track-3: the pairwise rule against published result N"),
     OPT_WORD("tail", &o.tail, "two|lower",
              "tail of Welch's tests and of pairs: two (default) or lower"),
     OPT_SWITCH(0, "paired", &o.paired,
@@ -299,8 +301,9 @@ static int choose_criteria(struct criteria *k, const struct gather *g)
     if (o.rules && none)
         target = rules->target;
     none = isnan(target);
-    if (o.standings && !rules->standings)
-        return err_set(GPT_USAGE, "--standings: of --rules track-3, found %s", rules->name);
+    if ((o.standings || o.against) && !rules->standings)
+        return err_set(GPT_USAGE, "%s: of --rules track-3, found %s",
+                       o.against ? "--against" : "--standings", rules->name);
     if (o.paired && g->n == 1)
         return err_set(GPT_USAGE, "--paired: expected a baseline and another group, found one");
     if (none && o.systems_only)
@@ -314,7 +317,7 @@ static int choose_criteria(struct criteria *k, const struct gather *g)
                             .systems_only = o.systems_only,
                             .mixed = o.mixed,
                             .paired = o.paired };
-    return 0;
+    return o.against ? standing_of(rules, (int)o.against, &k->against) : 0;
 }
 
 /* Parts that are shown besides the table and the verdict. */

@@ -85,3 +85,16 @@ int standings_read(const struct rules *k, struct standing **list, int *n)
     }
     return rc;
 }
+
+int standing_of(const struct rules *k, int number, struct standing *s)
+{
+    struct standing *list;
+    int n, found = 0, rc = standings_read(k, &list, &n);
+    for (int i = 0; i < n; i++)
+        if (list[i].number == number) {
+            *s = list[i];
+            found++;
+        }
+    free(list);
+    return rc || found ? rc : err_set(GPT_USAGE, "%s has no result %d here", k->name, number);
+}

@@ -47,6 +47,8 @@ struct standing {
     struct result result;
     char description[160], date[16];
 };
+/* Finds a published result by its number; GPT_USAGE: it is not in the list. */
+int standing_of(const struct rules *k, int number, struct standing *s) MUST_CHECK;
 int standings_read(const struct rules *k, struct standing **list, int *n) MUST_CHECK;
 
 #endif

@@ -356,9 +356,12 @@ static void say_rounding(struct reasons *r, const struct judgement *v, const str
 /* The pairwise rule decides nothing: it says whether the difference is more than noise. */
 static void say_pair(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
+    char than[48] = "";
+    if (k->against.number)
+        snprintf(than, sizeof than, " than result %d", k->against.number);
     if (!isnan(v->pair))
-        add(r, "by the pairwise rule %s: %.6f %s %g, p %.2g",
-            rules_reach(k->rules, v->pair) ? "better" : "not shown to be better", v->pair,
+        add(r, "by the pairwise rule %s%s: %.6f %s %g, p %.2g",
+            rules_reach(k->rules, v->pair) ? "better" : "not shown to be better", than, v->pair,
             rules_reach(k->rules, v->pair) ? ">=" : "<", k->rules->margin, v->pair_p);
 }
 
@@ -414,13 +417,15 @@ static void set_shows(struct judgement *v, const struct criteria *k)
 
 static void set_z(struct judgement *v, int group, const struct criteria *k)
 {
-    struct result base = { v->base.steps, v->base.loss.mean, v->base.loss.n };
+    struct result base = k->against.result;
     struct result own = { v->own.steps, v->own.loss.mean, v->own.loss.n };
-    bool z = k->rules->rule == JUDGE_Z;
+    bool z = k->rules->rule == JUDGE_Z, pairs = z && (group || k->against.number);
+    if (!k->against.number)
+        base = (struct result){ v->base.steps, v->base.loss.mean, v->base.loss.n };
     v->lead = (k->target - v->own.loss.mean) * sqrt(v->own.loss.n);
     v->z = z ? v->lead / k->rules->sigma : NAN;
     v->z_p = z ? rules_p(k->rules, v->lead) : NAN;
-    v->pair = group && z ? rules_pair(k->rules, &base, &own) : NAN;
+    v->pair = pairs ? rules_pair(k->rules, &base, &own) : NAN;
     v->pair_p = rules_p(k->rules, v->pair);
 }
 

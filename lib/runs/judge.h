@@ -32,6 +32,8 @@ struct criteria {
     bool systems_only; /* the loss need not be shown, only its mean be below target */
     bool mixed; /* judge although runs differ in what must be equal */
     bool paired; /* JUDGE_LOSS: by pairs */
+    struct standing
+        against; /* JUDGE_Z: the older result of the pairwise rule; number 0: the baseline */
 };
 /* Returns what the rules say, two-sided tests, and nothing that an option gives. */
 struct criteria criteria_of(const struct rules *rules);
@@ -51,7 +53,7 @@ struct judgement {
     double time_p, loss_p; /* by the tail */
     double shows; /* JUDGE_LOSS: the difference that the test shows with a chance of SHOWN_POWER */
     double lead, z, z_p; /* (target - mean) sqrt(n); in sigmas; P(Z >= z) */
-    double pair, pair_p; /* JUDGE_Z: the pairwise rule's lead of own on base */
+    double pair, pair_p; /* JUDGE_Z: the pairwise rule's lead of own on the older result */
     struct paired paired; /* own less base, n 0 for group 0 */
     char text[2048];
 };

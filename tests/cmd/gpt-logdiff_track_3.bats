@@ -83,6 +83,20 @@ setup_file() {
     [[ "$output" == *"new: record: mean loss 3.27"*"steps fewer; by the pairwise rule "* ]]
 }
 
+@test "--against N: the pairwise rule against a published result" {
+    # ((3.2790 - 3.278659) + 0.0045 (3325 - 3250) / 100) / sqrt(1/20 + 1/10) = 0.009595
+    run --separate-stderr logdiff --rules track-3 --against 12 "$LOGS/r36"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"(3.28 - mean) sqrt(10) = 0.00424 >= 0.004; by the pairwise rule better than result 12: 0.009595 >= 0.004, p 7.9e-14"* ]]
+    # ((3.2783 - 3.278659) + 0.0045 (2690 - 3250) / 100) / sqrt(1/8 + 1/10) < 0
+    run --separate-stderr logdiff --rules track-3 --against 46 "$LOGS/r36"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"by the pairwise rule not shown to be better than result 46: -0.0538"* ]]
+    run --separate-stderr logdiff --rules track-3 --against 15 "$LOGS/r36"
+    [ "$status" -eq 2 ]
+    [[ "$stderr" == "gpt-logdiff: track-3 has no result 15 here"* ]]
+}
+
 @test "--follow says when the baseline has passed" {
     run --separate-stderr logdiff -q --rules track-3 --follow old="$LOGS/r36" - < "$LOGS/late/a.txt"
     [ "$status" -eq 1 ]

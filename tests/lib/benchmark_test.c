@@ -89,6 +89,10 @@ static void test_standings(void)
     free(s);
     CHECK_OK(standings_read(rules_named("loss"), &s, &n));
     CHECK(!s && n == 0);
+    struct standing one;
+    CHECK_OK(standing_of(track_3(), 46, &one));
+    CHECK(one.number == 46 && one.result.steps == 2690 && one.result.n == 8);
+    CHECK_ERR(standing_of(track_3(), 15, &one), GPT_USAGE, "track-3 has no result 15 here");
     struct rules bad = *track_3();
     bad.standings = "# a line\n1\t3250\t3.28\n";
     CHECK_ERR(standings_read(&bad, &s, &n), GPT_INPUT, "standings:2: expected number");
