@@ -1,7 +1,7 @@
 #!/bin/sh
 # Optimizers raced on bench-small: each line's rate is chosen with some seeds, then judged with fresh ones.
 #   examples/race.sh ['NAME RATE,RATE... SETTING[ ; SETTING]...']...
-# A setting is KEY=VALUE with @ for the rate. The first line is the baseline; without lines: Muon, NorMuon,
+# A setting is KEY=VALUE with RATE for the rate. The first line is the baseline; without lines: Muon, NorMuon,
 # AdamW. As it stands a few steps on the shards of examples/train-on-text.sh, 10 s, which answer nothing; in
 # earnest 48 runs of a minute on two cores, on the shards that share/recipes/bench-small.recipe says how to make:
 #   SHARDS=shards JOBS=8 examples/race.sh
@@ -29,11 +29,11 @@ else
     choose=${CHOOSE:-1} fresh=${FRESH:-11 12}
 fi
 if [ $# -eq 0 ]; then
-    polar='rules.matrices=lr @ | momentum 0.95 nesterov | polar record-61 | shape'
+    polar='rules.matrices=lr RATE | momentum 0.95 nesterov | polar record-61 | shape'
     betas='matrices sharded 0.9 0.95 1 1 no'        # columns that a rule with adam has
     set -- "muon 0.02,0.04,0.08,0.16 $polar | decay 0.05 | step" \
         "normuon 0.02,0.04,0.08,0.16 $polar | variance 0.95 | decay 0.05 | step" \
-        "adamw 0.001,0.002,0.004,0.008 rules.matrices=lr @ | adam ;\
+        "adamw 0.001,0.002,0.004,0.008 rules.matrices=lr RATE | adam ;\
             parameters.attn=16,d,d bf16 uniform:1,uniform:1,uniform:1,zero $betas ;\
             parameters.mlp=8,f,d bf16 uniform:1,zero $betas"
 fi
@@ -46,7 +46,7 @@ plan() {
         {
             printf '%s\n' "--recipe=$recipe" ${STEPS:+"--set=schedule.steps=$STEPS"} "--set=seed=$seed"
             printf '%s' "$short" | tr '\t' '\n' | sed 's/^/--set=/; $s/$/\n/'
-            printf '%s\n' "$3" | sed "s/@/$2/g; s/ *; */\n/g" | sed 's/^/--set=/'
+            printf '%s\n' "$3" | sed "s/RATE/$2/g; s/ *; */\n/g" | sed 's/^/--set=/'
         } >"$run/args.part"
         if [ -e "$run/args" ] && ! cmp -s "$run/args" "$run/args.part"; then
             echo "$run/args: of another race; remove $runs, or name another OUT" >&2

@@ -245,8 +245,8 @@ END
 
 @test "race.sh: a rate for each line, then fresh seeds; more lines go on where it stopped" {
     run --separate-stderr env CHOOSE=1 MORE=1 examples/race.sh \
-        'muon 0.01,0.02,0.9 rules.matrices=lr @ | momentum 0.95 nesterov | polar record-61 | step' \
-        'sgd 0.01,0.02 rules.matrices=lr @ | momentum 0.95 | step ; seed=5'
+        'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov | polar record-61 | step' \
+        'sgd 0.01,0.02 rules.matrices=lr RATE | momentum 0.95 | step ; seed=5'
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     # the second grid has one rate more
@@ -258,7 +258,7 @@ END
     grep -qx 'matrices = lr 0.02 | momentum 0.95 | step' "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt"
     touch -d 2001-01-01 "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt"
     run --separate-stderr env CHOOSE=1 examples/race.sh \
-        'muon 0.01,0.02,0.9 rules.matrices=lr @ | momentum 0.95 nesterov | polar record-61 | step'
+        'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov | polar record-61 | step'
     [ "$status" -eq 0 ]
     [ "$(date -r "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt" +%Y)" = 2001 ]
 }
