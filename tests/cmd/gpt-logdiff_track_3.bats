@@ -71,7 +71,7 @@ setup_file() {
     [ "$(cells groups runs steps loss_mean <<< "$output")" = "1 3215 3.27599" ]
 }
 
-@test "two groups: fewer steps make a record, the pairwise rule is said; published text as baseline too" {
+@test "two groups: fewer steps make a record, the pairwise rule is said; a list has losses alone" {
     run --separate-stderr logdiff --rules track-3 old="$LOGS/r36" new="$LOGS/late"
     [ "$status" -eq 1 ]
     [[ "$output" == *"new: loss not demonstrated: mean 3.28063 is not below 3.28"*"not fewer steps: 3250 against 3250"* ]]
@@ -81,6 +81,13 @@ setup_file() {
     run --separate-stderr logdiff --rules track-3 old="$LOGS/r36" new="$LOGS/early"
     [ "$status" -eq 0 ]
     [[ "$output" == *"new: record: mean loss 3.27"*"steps fewer; by the pairwise rule "* ]]
+    echo 'losses = [3.27722, 3.27941, 3.27699, 3.28091, 3.27822, 3.28034, 3.27873, 3.27932, 3.27720, 3.27825]' > "$LOGS/list.txt"
+    run --separate-stderr logdiff --rules track-3 "$LOGS/list.txt"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"demonstrated: mean loss 3.27866, (3.28 - mean) sqrt(10) = 0.00424 >= 0.004"* ]]
+    run --separate-stderr logdiff --rules track-3 "$LOGS/list.txt" new="$LOGS/early"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"new: not fewer steps: published lists have none"* ]]
 }
 
 @test "--against N: the pairwise rule against a published result" {
