@@ -662,6 +662,7 @@ int main(void)
     test_expected_data();
     test_canonical("record-61");
     test_canonical("tiny");
+    test_canonical("bench-small");
     test_refused();
     test_refused_parameters();
     test_refused_forms();
