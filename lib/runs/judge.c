@@ -200,7 +200,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
 static void say_needed(struct reasons *r, const struct group_sum *s, const struct criteria *k)
 {
     int n = runs_to_show(s->loss.mean, s->loss.sd, k->target, k->alpha);
-    int likely = runs_for_power(0.8, s->loss.mean, s->loss.sd, k->target, k->alpha);
+    int likely = runs_for_power(SHOWN_POWER, s->loss.mean, s->loss.sd, k->target, k->alpha);
     if (s->runs < 2)
         add(r, "loss not demonstrated: one run has no deviation");
     else if (!sample_spreads(&s->loss))
