@@ -33,7 +33,7 @@ if [ $# -eq 0 ]; then
     betas='matrices sharded 0.9 0.95 1 1 no'        # columns that a rule with adam has
     set -- "muon 0.02,0.04,0.08,0.16 $polar | decay 0.05 | step" \
         "normuon 0.02,0.04,0.08,0.16 $polar | variance 0.95 | decay 0.05 | step" \
-        "adamw 0.001,0.002,0.004,0.008 rules.matrices=lr RATE | adam ;\
+        "adamw 0.002,0.004,0.008,0.016 rules.matrices=lr RATE | adam ;\
             parameters.attn=16,d,d bf16 uniform:1,uniform:1,uniform:1,zero $betas ;\
             parameters.mlp=8,f,d bf16 uniform:1,zero $betas"
 fi
