@@ -276,19 +276,24 @@ static int describe(int argc, char **argv, const char *arguments)
         return err_set(GPT_USAGE, "--manifest: expected a folder, found %d operands", argc);
     bool bytes = !strcmp(o.tokenizer, "byte");
     struct vocab *v = NULL;
-    int rc = path ? 0 : err_memory();
+    int left_out = 0, rc = path ? 0 : err_memory();
     if (!rc && !o.force && !access(path, F_OK))
         rc = err_set(GPT_SYSTEM, "%s: exists; --force replaces it", path);
     if (!rc && (o.vocab || bytes)) /* GPT-2's need not be here */
         rc = load_vocab(&v, bytes);
     if (!rc)
-        rc = shard_describe(&m, argv[0], arguments, v);
+        rc = shard_describe(&m, argv[0], arguments, v, &left_out);
     vocab_free(v);
     if (!rc)
         rc = write_manifest(&m, path);
     if (!rc && !o.quiet)
         text_line(stderr, "gpt-tokshard: %s: %d shards, %lld documents, %lld tokens", path, m.n,
                   (long long)m.documents, (long long)m.tokens);
+    if (!rc && !o.quiet && left_out)
+        text_line(stderr,
+                  "gpt-tokshard: %d marked as a test's beside validation: not in the MANIFEST, so "
+                  "no run reads %s",
+                  left_out, left_out > 1 ? "them" : "it");
     manifest_release(&m);
     free(path);
     return rc;

@@ -368,6 +368,29 @@ static int plan_actions(const struct recipe *r, int ranks, struct report *out)
     return 0;
 }
 
+/* Prints the order in which gradients become final, a bank's by matrices, "mlp:20-21". */
+static int plan_order(const struct recipe *r, const struct backend *be, struct report *out)
+{
+    char text[32 * MAX_FINALS];
+    size_t at = 0;
+    struct run_order *o = malloc(sizeof *o);
+    int rc = o ? run_order(o, r, be) : err_memory();
+    for (int k = 0; k < (rc ? 0 : o->n) && at < sizeof text; k++) {
+        const struct final_rows *f = &o->at[k];
+        at += (size_t)snprintf(text + at, sizeof text - at, k ? ", %s" : "%s",
+                               r->params[f->param].label);
+        if (r->params[f->param].matrices > 1 && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, f->n > 1 ? ":%d-%d" : ":%d",
+                                   f->first, f->first + f->n - 1);
+    }
+    free(o);
+    if (rc)
+        return rc;
+    report_line(out, "final", "gradients become final in the backward in this order:");
+    plan_fold(out, "final", text, 2, 2, 78, false);
+    return 0;
+}
+
 static void plan_stream(void *out, const char *text)
 {
     plan_fold(out, "streams", text, 0, 4, 80, true);
@@ -453,7 +476,7 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
     plan_waiting(r, &out);
-    if (!(rc = plan_streams(r, &out)))
+    if (!(rc = plan_streams(r, &out)) && !(rc = plan_order(r, be, &out)))
         rc = plan_actions(r, ranks, &out);
     recipe_remarks(r, plan_remark, &out);
     if (!rc)

@@ -84,6 +84,7 @@ struct rank {
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
     double saving; /* of these in checkpoints */
+    struct run_order *order; /* set as gradients become final; NULL: not wanted */
     char *aside; /* host: gradients of the last checkpoint (save.c); NULL: they are on the device */
 };
 

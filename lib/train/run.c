@@ -99,6 +99,16 @@ static void rank_failed(struct rank *k, int rc)
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
 
+/* Names two training shards that are one file; false: there are none. */
+static bool twice(const struct corpus *train, char *text, size_t size)
+{
+    int a, b;
+    if (!corpus_twice(train, &a, &b))
+        return false;
+    snprintf(text, size, "%s and %s are one file", train->shard[a].path, train->shard[b].path);
+    return true;
+}
+
 /* Logs which files train, which validate, and which that were named do neither. */
 static void log_files(struct run *run)
 {
@@ -116,6 +126,8 @@ static void log_files(struct run *run)
     }
     if (corpus_unused(train, val, names, sizeof names))
         runlog_key(&run->log, "unused", "%s", names);
+    if (twice(train, names, sizeof names))
+        runlog_key(&run->log, "twice", "%s", names);
 }
 
 void run_warn(struct run *run, const char *message)
@@ -289,10 +301,15 @@ static struct loader_config config_of(const struct run *run)
 static int foretell(struct run *run)
 {
     struct loader_config c = config_of(run);
-    char text[PASS_TEXT], line[PASS_TEXT + 200];
+    char text[PASS_TEXT], line[PASS_TEXT + 200], names[1024];
+    bool tells = run->opt->note && !run->opt->backend->first;
+    if (tells && !run->stream && twice(loader_files(run->loader), names, sizeof names)) {
+        char more[1200];
+        snprintf(more, sizeof more, "%s: a pass trains on it twice", names);
+        run->opt->note(more);
+    }
     int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
-    if (rc || run->stream || run->opt->backend->first || !run->opt->note ||
-        run->pass.used >= run->pass.tokens / 2)
+    if (rc || run->stream || !tells || run->pass.used >= run->pass.tokens / 2)
         return rc;
     pass_text(&run->pass, text, sizeof text);
     snprintf(line, sizeof line,

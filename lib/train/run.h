@@ -133,6 +133,16 @@ int run_fits(const struct recipe *r, const struct backend *be, int ranks,
 int run_fit_recipe(struct recipe **r, const struct backend *be, int ranks, bool fit,
                    void (*note)(const char *message), size_t *ops_bytes) MUST_CHECK;
 
+/* The order in which rows of gradients become final in the backward of a step's last micro-batch. */
+enum { MAX_FINALS = 512 };
+struct run_order {
+    int n;
+    struct final_rows {
+        int param, first, n; /* of a bank: matrices; of others: rows */
+    } at[MAX_FINALS];
+};
+int run_order(struct run_order *o, const struct recipe *r, const struct backend *be) MUST_CHECK;
+
 /* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
  * in run_options, how much of it a pass trains on. wide: tables are not broken for a terminal. */
 int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
