@@ -112,16 +112,18 @@ done <"$runs/chosen" >"$runs/list"
 race <"$runs/list"
 
 set --
-[ "$(wc -l <"$runs/chosen")" -lt 2 ] || set -- --paired
+paired=
 while read -r name rate _; do
+    before=$#
     for seed in $fresh; do
         run=$runs/$name/lr-$rate/seed-$seed
         if [ -n "$(loss_of "$run")" ]; then set -- "$@" "$name=$run"; fi
     done
+    if [ "$before" -gt 0 ] && [ $# -gt "$before" ]; then paired=--paired; fi
 done <"$runs/chosen"
 [ $# -gt 0 ] || { echo "no run has ended" >&2; exit 1; }
 # 1 is an answer, too: not demonstrated to be better
-"$bin/gpt-logdiff" -q --rules loss --alpha 0.05 --format tsv "$@" >"$runs/judged" || [ $? = 1 ]
+"$bin/gpt-logdiff" -q --rules loss ${paired:+"$paired"} --alpha 0.05 --format tsv "$@" >"$runs/judged" || [ $? = 1 ]
 awk -F '\t' -v chosen="$runs/chosen" '
     BEGIN { while ((getline row <chosen) > 0) { split(row, f, " "); rate[f[1]] = f[2] (f[3] == "-" ? "" : "!") } }
     sub(/^#/, "", $1) { for (i = 2; i <= NF; i++) at[$1, $i] = i; next }
