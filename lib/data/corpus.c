@@ -28,11 +28,14 @@ int shard_header_tokens(const void *header, size_t n, const char *path, int64_t 
     const unsigned char *h = header;
 
     if (n < SHARD_HEADER_BYTES)
-        return err_set(GPT_INPUT, "%s: expected a header of 1024 bytes, found %zu", path, n);
+        return err_set(GPT_INPUT,
+                       "%s: expected a token shard, with a header of 1024 bytes, found %zu; "
+                       "gpt-tokshard makes shards of text",
+                       path, n);
     if (!shard_begins(h, n))
         return err_set(GPT_INPUT,
                        "%s: offset 0: expected a token shard (numbers %d, %d), found "
-                       "%d, %d",
+                       "%d, %d; gpt-tokshard makes shards of text",
                        path, SHARD_MAGIC, SHARD_VERSION, (int32_t)le32(h), (int32_t)le32(h + 4));
     *tokens = (int32_t)le32(h + 8);
     if (*tokens < 0)
@@ -304,6 +307,8 @@ static int check_known(const char *data, char **path, size_t n, const int *count
                        const struct corpus_choice *choice)
 {
     size_t i = 0;
+    int64_t tokens;
+    int rc;
 
     if (!choice->wants_val)
         return 0;
@@ -318,6 +323,8 @@ static int check_known(const char *data, char **path, size_t n, const int *count
         return 0;
     while (corpus_role(path[i]))
         i++;
+    if ((rc = shard_check_header(path[i], &tokens))) /* no shard at all */
+        return rc;
     return err_set(
         GPT_INPUT,
         "%s: expected a mark of training or validation in each name, of %zu file%s found "

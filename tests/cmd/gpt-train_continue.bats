@@ -43,6 +43,9 @@ go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --conti
     go -s data.checkpoint_every=2 --ranks 1 > last.log
     grep -q '^resumed: step 8 of run/step-000008$' last.log
     [ "$(grep -c '^tool: ' run/log.txt)" -eq 3 ]
+    run --separate-stderr "$GPT_BIN/gpt-logdiff" run # its parts are one run, which has ended
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
     diff -r -x recipe.txt -x MANIFEST "$WHOLE/step-000011" run/step-000011
     diff <(losses "$WHOLE/../whole.log" | tail -n 5) <(losses last.log | tail -n 5)
 }

@@ -236,3 +236,13 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     train -d d
     validates tiny_test.bin
 }
+
+@test "text in place of shards is refused as that" {
+    head -c 5000 /dev/zero | tr '\0' x > story.txt
+    train -d story.txt
+    refused "story.txt: offset 0: expected a token shard"
+    [[ $stderr = *"gpt-tokshard makes shards of text" ]]
+    head -c 300 story.txt > short.txt
+    train -d short.txt
+    refused "gpt-tokshard makes shards of text"
+}
