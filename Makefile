@@ -179,6 +179,7 @@ $(BUILD)/obj-cuda/%.o: %.c $(BUILD)/flags $(BUILD)/cuda-flags | $(BUILD)/deps-pr
 	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DHAVE_CUDA -I$(CUDA_HOME)/include)
 $(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/*)
 $(BUILD)/obj/lib/runs/page.o: lib/runs/page.html
+$(BUILD)/obj/lib/runs/benchmark.o: $(wildcard share/standings/*)
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(TEST_INC) -DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
@@ -363,7 +364,7 @@ install: $(CMDS) $(BUILD)/public/libgpt.a
 	install -m 755 $(CMDS) $(bindir)
 	set -e; for m in $(wildcard man/*.[157]); do \
 	    install -D -m 644 $$m $(datadir)/man/man$${m##*.}/$${m##*/}; done
-	set -e; for f in $(wildcard share/recipes/* share/coeffs/*); do \
+	set -e; for f in $(wildcard share/recipes/* share/coeffs/* share/standings/*); do \
 	    install -D -m 644 $$f $(datadir)/gpt/$${f#share/}; done
 	install -d $(datadir)/doc/gpt
 	install -m 644 $(wildcard share/doc/*.md) $(datadir)/doc/gpt

@@ -27,11 +27,11 @@
 
 static struct {
     double target, alpha;
-    const char *rule, *tail, *format, *plot, *html;
+    const char *rules, *tail, *format, *plot, *html;
     char *arguments;
-    int64_t at_step, threads, lines, context; /* the last two -1: not given */
-    bool systems_only, mixed, curves, steps, why, follow, wide, force, quiet;
-} o = { .alpha = 0.01, .tail = "two", .format = "text", .lines = -1, .context = -1 };
+    int64_t at_step, against, threads, lines, context; /* the last two -1: not given */
+    bool systems_only, mixed, paired, standings, curves, steps, why, follow, wide, force, quiet;
+} o = { .tail = "two", .format = "text", .lines = -1, .context = -1 };
 enum { LINES = 200, CONTEXT = 1 };
 
 static const struct opt table[] = {
@@ -39,10 +39,17 @@ static const struct opt table[] = {
     OPT_REAL("target", "LOSS", &o.target, 1e-9, 1e9,
              "the loss to be below (3.28 for runs of the speed-run, else none)"),
     OPT_REAL("alpha", "P", &o.alpha, 1e-12, 0.5, "what a p value must be below (0.01)"),
-    OPT_WORD("rule", &o.rule, "t|z|loss",
-             "t: Student's test and time (with a target the default); z: track 3, (target - mean) "
-             "sqrt(n) >= 0.004 and steps; loss: mean loss below the baseline's (else)"),
-    OPT_WORD("tail", &o.tail, "two|lower", "tail of Welch's tests: two (default) or lower"),
+    OPT_WORD(
+        "rules", &o.rules, "track-1|track-3|loss",
+        "track-1: the speed-run's, Student's test and time (with a target the default); track-3: "
+        "the optimizer benchmark's, first passing step; loss: mean loss below the baseline's "
+        "(else)"),
+    OPT_NUMBER("against", "N", &o.against, 1, 1e6,
+               "of --rules track-3: the pairwise rule against published result N"),
+    OPT_WORD("tail", &o.tail, "two|lower",
+             "tail of Welch's tests and of pairs: two (default) or lower"),
+    OPT_SWITCH(0, "paired", &o.paired,
+               "pair runs with the baseline's, by seed, else in order; with --rules loss judge so"),
     OPT_SWITCH(0, "systems-only", &o.systems_only,
                "a change that leaves the losses as they are: only their mean must not be above "
                "the target"),
@@ -56,6 +63,8 @@ static const struct opt table[] = {
         "validation losses at common steps, and where the groups part; of one group its curve"),
     OPT_SWITCH('s', "steps", &o.steps,
                "step times: warm-up, stages, outliers, stalls, even and odd"),
+    OPT_SWITCH(0, "standings", &o.standings,
+               "the benchmark's table: published results and these groups"),
     OPT_SWITCH('w', "why", &o.why, "differences of source, recipe, environment and data"),
     OPT_NUMBER("context", "N", &o.context, 0, 1000, "lines around a difference (1)"),
     OPT_NUMBER("lines", "N", &o.lines, 0, 1e9, "lines of a difference at most (200); 0: all"),
@@ -288,28 +297,32 @@ static int choose_criteria(struct criteria *k, const struct gather *g)
 {
     double target = o.target > 0 ? o.target : judge_target(g);
     bool none = isnan(target);
-    const char *rule = o.rule ? o.rule : none ? "loss" : "t";
-    if (none && *rule != 'l')
-        return err_set(GPT_USAGE, "--rule %s needs --target: these are no runs of the speed-run",
-                       rule);
+    const struct rules *rules = rules_named(o.rules ? o.rules : none ? "loss" : "track-1");
+    if (o.rules && none)
+        target = rules->target;
+    none = isnan(target);
+    if ((o.standings || o.against) && !rules->standings)
+        return err_set(GPT_USAGE, "%s: of --rules track-3, found %s",
+                       o.against ? "--against" : "--standings", rules->name);
+    if (o.paired && g->n == 1)
+        return err_set(GPT_USAGE, "--paired: expected a baseline and another group, found one");
     if (none && o.systems_only)
         return err_set(GPT_USAGE,
                        "--systems-only needs --target: these are no runs of the speed-run");
-    *k = (struct criteria){ .target = target,
-                            .alpha = o.alpha,
-                            .rule = *rule == 'z'   ? JUDGE_Z
-                                    : *rule == 'l' ? JUDGE_LOSS
-                                                   : JUDGE_T,
+    *k = (struct criteria){ .rules = rules,
+                            .target = target,
+                            .alpha = o.alpha > 0 ? o.alpha : rules->alpha,
                             .tail = *o.tail == 'l' ? TAIL_LOWER : TAIL_TWO,
                             .at_step = (int32_t)o.at_step,
                             .systems_only = o.systems_only,
-                            .mixed = o.mixed };
-    return 0;
+                            .mixed = o.mixed,
+                            .paired = o.paired };
+    return o.against ? standing_of(rules, (int)o.against, &k->against) : 0;
 }
 
 /* Parts that are shown besides the table and the verdict. */
 struct besides {
-    bool curves, steps, why;
+    bool curves, steps, why, standings;
 };
 
 static int write_tables(struct report *r, const struct gather *g, const struct judgement *v,
@@ -318,19 +331,22 @@ static int write_tables(struct report *r, const struct gather *g, const struct j
     bool text = r->format == REPORT_TEXT || r->format == REPORT_MARKDOWN, none = isnan(k->target);
     bool one = tables_one_run(g);
     int rc = 0;
+    if (b->standings)
+        rc = tables_standings(r, g, v, k);
     if (!text || !one || !none) {
         tables_groups(r, g, v, k);
+        tables_paired(r, g, v, k);
         tables_verdicts(r, g, v, k);
         tables_runs(r, g);
     }
-    if (!none)
+    if (!rc && !none)
         rc = tables_worth(r, g, k->target);
     if (!rc && one)
         rc = tables_run(r, g);
     else if (none || (b->curves && g->n == 1))
         tables_side_by_side(r, g);
     if (b->curves && g->n > 1)
-        tables_curves(r, g, o.alpha);
+        tables_curves(r, g, k->alpha);
     if (b->steps && !rc)
         rc = tables_steps(r, g);
     if (b->why && !rc)
@@ -351,7 +367,8 @@ static int write_page(const struct gather *g, const struct judgement *v, const s
     if (!f)
         return err_memory();
     report_begin(&r, f, REPORT_JSON);
-    int rc = write_tables(&r, g, v, k, &(struct besides){ true, true, true }), end = report_end(&r);
+    int rc = write_tables(&r, g, v, k, &(struct besides){ true, true, true, o.standings }),
+        end = report_end(&r);
     if (fclose(f) && !end)
         end = err_memory();
     if (!rc && !(rc = end))
@@ -386,7 +403,7 @@ static int write_report(const struct gather *g, const struct criteria *k)
         rc = o.follow ? 0 : write_rows(g, rows);
     } else if (!rc) {
         report_begin(&r, stdout, report_format_of(o.format, o.wide));
-        rc = write_tables(&r, g, v, k, &(struct besides){ o.curves, o.steps, o.why });
+        rc = write_tables(&r, g, v, k, &(struct besides){ o.curves, o.steps, o.why, o.standings });
         int end = report_end(&r);
         rc = rc ? rc : end;
     }
@@ -413,8 +430,8 @@ static int run(int argc, char **argv)
     if (!o.why && (o.context >= 0 || o.lines >= 0))
         return err_set(GPT_USAGE, "%s is of the differences that --why shows",
                        o.context >= 0 ? "--context" : "--lines");
-    if (o.systems_only && o.rule && *o.rule == 'l')
-        return err_set(GPT_USAGE, "--systems-only waives what --rule loss asks for: choose one");
+    if (o.systems_only && is_word(o.rules, "loss"))
+        return err_set(GPT_USAGE, "--systems-only waives what --rules loss asks for: choose one");
     if (o.at_step && o.follow)
         return err_set(GPT_USAGE, "--at-step beside --follow: choose one");
     if (is_word(o.plot, "-") || is_word(o.html, "-"))
@@ -433,9 +450,9 @@ static int run(int argc, char **argv)
     if (!rc && o.follow && g.live == 0 && g.n > 1)
         rc = err_set(GPT_USAGE, "--follow needs '-', or a run, alone or behind a baseline");
     say_notes(&g, 0);
-    if (!rc && o.follow && !(rc = choose_criteria(&k, &g)))
+    if (!rc && o.follow && !(rc = choose_criteria(&k, &g)) && !(rc = judge_place(&g, &k)))
         rc = follow_run(&g, &k, &how);
-    if (!rc && !(rc = choose_criteria(&k, &g)))
+    if (!rc && !(rc = choose_criteria(&k, &g)) && !(rc = judge_place(&g, &k)))
         rc = write_report(&g, &k);
     gather_release(&g);
     return rc;

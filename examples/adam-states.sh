@@ -28,5 +28,5 @@ for form in f32-nearest bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4
 done
 for form in bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4m3-stochastic; do
     # 1 is an answer, too: not demonstrated to be as good
-    "$bin/gpt-logdiff" --rule loss --why "$runs/f32-nearest" "$runs/$form" || [ $? = 1 ]
+    "$bin/gpt-logdiff" --rules loss --why "$runs/f32-nearest" "$runs/$form" || [ $? = 1 ]
 done

@@ -21,4 +21,4 @@ for lr in 0.023 0.030; do
     done
 done
 # 1 is an answer, too: not demonstrated to be better
-"$bin/gpt-logdiff" --rule loss --curves --why "$runs/lr-0.023" "$runs/lr-0.030" || [ $? = 1 ]
+"$bin/gpt-logdiff" --rules loss --curves --why "$runs/lr-0.023" "$runs/lr-0.030" || [ $? = 1 ]

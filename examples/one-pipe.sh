@@ -17,5 +17,5 @@ run() {
 if [ $# -eq 0 ]; then
     run
 else # status 1 is a verdict, too: not better
-    run | "$bin/gpt-logdiff" --follow --rule loss --mixed base="$1" new=- || [ $? -eq 1 ]
+    run | "$bin/gpt-logdiff" --follow --rules loss --mixed base="$1" new=- || [ $? -eq 1 ]
 fi

@@ -72,4 +72,4 @@ for s in $sides; do
     set -- "$@" "$runs/$s"
 done
 # 1 is an answer, too: none is shown to be better
-"$bin/gpt-logdiff" --rule loss "$@" || [ $? = 1 ]
+"$bin/gpt-logdiff" --rules loss "$@" || [ $? = 1 ]

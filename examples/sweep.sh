@@ -2,7 +2,7 @@
 # A grid of settings by seeds, a folder a run, as many at a time as there are cores or GPUs; then a table.
 #   run examples/train-on-text.sh first, for its shards, or name some: SHARDS=dir
 #   examples/sweep.sh ['KEY=VALUE|VALUE...']...     KEY of --set, or recipe; default: three rates by two rules
-# The first values are the baseline. SEEDS, STEPS, RECIPE, JOBS at a time, GPUS=n: runs on GPUs, one each. Stopped
+# The first values are the baseline. SEEDS, STEPS, RECIPE, JOBS at a time of THREADS, GPUS=n: on GPUs, one each. Stopped
 # and started again it takes up each run where it was. A few steps by default: real sweeps take STEPS=300.
 set -eu
 bin=${GPT_BIN:-build/bin}
@@ -25,7 +25,7 @@ if [ "${1:-}" = --run ]; then
         export CUDA_VISIBLE_DEVICES="$SLOT"
         set -- --gpus 1
     else
-        set -- --threads 1
+        set -- --threads "${THREADS:-1}"
     fi
     while IFS= read -r word; do set -- "$@" "$word"; done <"$run/args"
     echo "$run" >&2
@@ -95,7 +95,7 @@ while IFS= read -r line; do
 done <"$runs/grid"
 [ $# -gt 0 ] || { echo "no run has ended" >&2; exit 1; }
 # 1 is an answer, too: not demonstrated to be better
-"$bin/gpt-logdiff" -q --rule loss --format tsv "$@" >"$runs/judged" || [ $? = 1 ]
+"$bin/gpt-logdiff" -q --rules loss --format tsv "$@" >"$runs/judged" || [ $? = 1 ]
 awk -F '\t' -v judged="$runs/judged" '
     function short(s) {                             # a setting without its section; a row by its rule
         sub(/^[a-z]*[.]/, "", s)

@@ -228,3 +228,37 @@ END
     [ "$(ls "$OUT")" = one-pipe ]
     [[ $(ls "$OUT/one-pipe" | grep -v log.txt) == step-* ]]
 }
+
+# A branch has the run's seed and state, so the error of the pairs is far below that of the groups.
+@test "branch.sh: from a run's checkpoint, compared in pairs by seed" {
+    run --separate-stderr env STEPS=4 AT=2 examples/branch.sh schedule.lr_floor=0 'optimizer.muon_lr=0.01 ; optimizer.muon_wd=0'
+    echo "$output $stderr"
+    [ "$status" -eq 0 ] || [ "$status" -eq 1 ]
+    grep -qx 'branch-2: optimizer.muon_lr=0.01 ; optimizer.muon_wd=0' <<<"$output"
+    for n in 1 2; do
+        grep -qE "^branch-$n +3 +seed +0 " <<<"$output"
+        grep -E "^branch-$n +3 +seed " <<<"$output" | awk '{ exit !($6 > 0 && $6 < $7) }'
+        grep -q '^resumed: step 2 of ' "$OUT/branch-4-2/branch-$n/seed-3.log"
+    done
+    grep -qx 'muon_wd = 0' "$OUT/branch-4-2/branch-2/seed-1.log"
+}
+
+@test "race.sh: a rate for each line, then fresh seeds; more lines go on where it stopped" {
+    run --separate-stderr env CHOOSE=1 MORE=1 examples/race.sh \
+        'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov | polar record-61 | step' \
+        'sgd 0.01,0.02 rules.matrices=lr RATE | momentum 0.95 | step ; seed=5'
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    # the second grid has one rate more
+    [ "$(grep -cE '^sgd +0[.][0-9]+ +[0-9.]+$' <<<"$stderr")" -eq 5 ]
+    grep -qE '^muon +0[.][0-9]+!? +2 +[0-9.]+ +[0-9.]+ +- ' <<<"$output"
+    grep -qE '^sgd +0[.]0[0-9]+!? +2 ' <<<"$output"
+    [ "$(xargs <"$OUT/race-short/sgd.rates")" = "0.01 0.02 0.04" ]
+    grep -qx 'sgd: the best rate is at the edge of its grid' <<<"$output"
+    grep -qx 'matrices = lr 0.02 | momentum 0.95 | step' "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt"
+    touch -d 2001-01-01 "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt"
+    run --separate-stderr env CHOOSE=1 examples/race.sh \
+        'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov | polar record-61 | step'
+    [ "$status" -eq 0 ]
+    [ "$(date -r "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt" +%Y)" = 2001 ]
+}

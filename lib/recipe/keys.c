@@ -17,6 +17,8 @@ enum kind {
     K_REAL,
     K_SCALE, /* a number, or "row": 0, or "delayed": SCALE_DELAYED */
     K_REAL3,
+    K_HASH, /* 32 hexadecimal digits, or "-" */
+    K_EVERY, /* "N" or "N>M@P": whole numbers, a point of the schedule */
     K_RANGE, /* "A" or "A>B": two numbers */
     K_INT2,
     K_BOOL,
@@ -133,11 +135,12 @@ static const struct key keys[] = {
     { "data", "cut", K_WORD, F(data.cut), 0, 0, "document", "document|pieces" },
     { "data", "piece", K_INT, F(data.piece), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "data", "max_documents", K_INT, F(data.max_documents), 0, MAX_CHUNK_TOKENS, "0", NULL },
+    { "data", "expect", K_HASH, F(data.expect), 0, 0, "-", NULL },
     { "data", "cycle", K_BOOL, F(data.cycle), 0, 0, "no", NULL },
     { "data", "repeat", K_INT, F(data.repeat), 1, 1e9, "1", NULL },
     { "data", "val_tokens", K_I64, F(data.val.tokens), 0, 1e15, NULL, NULL },
     { "data", "val_chunk", K_I64, F(data.val.chunk), 1, MAX_CHUNK_TOKENS, NULL, NULL },
-    { "data", "val_every", K_INT, F(data.val.every), 0, 1e9, NULL, NULL },
+    { "data", "val_every", K_EVERY, F(data.val.every), 0, 1e9, NULL, NULL },
     { "data", "val_canonical", K_BOOL, F(data.val.canonical), 0, 0, "no", NULL },
     { "data", "checkpoint_every", K_I64, F(data.checkpoint_every), 0, 1e9, "0", NULL },
     { "precision", "gradients", K_DTYPE, F(precision.gradients), 0, 0, "weight", DTYPE_CHOICES },
@@ -168,10 +171,10 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
  * which must stay. A new key stands here. */
-static const char *const quiet[] = {
-    "model.rope_windows",  "data.cut", "data.piece", "data.max_documents", "precision.fuse",
-    "optimizer.grad_norm", NULL
-};
+static const char *const quiet[] = { "model.rope_windows", "data.cut",
+                                     "data.piece",         "data.max_documents",
+                                     "precision.fuse",     "optimizer.grad_norm",
+                                     "data.expect",        NULL };
 
 /* A number, or a fraction such as 100/448. */
 int recipe_real(const char *text, const char *what, double lo, double hi, double *out)
@@ -224,6 +227,34 @@ static int whole(struct recipe *r, const struct recipe_line *l, const struct key
     if (num_i64(l->value, k->key, (int64_t)k->lo, (int64_t)k->hi, out))
         return recipe_error(r, l, "expected a whole number in [%.0f, %.0f], found '%s'", k->lo,
                             k->hi, l->value);
+    return 0;
+}
+
+/* Every N steps, or from a point on every M. */
+static int every(struct recipe *r, const struct recipe_line *l, const struct key *k)
+{
+    char *copy = strdup(l->value), *late = copy ? strchr(copy, '>') : NULL, *at = NULL;
+    int64_t first, then = 0;
+    double from = 0;
+    int rc = copy ? 0 : err_sys("recipe");
+    if (late) {
+        *late++ = 0;
+        if ((at = strchr(late, '@')))
+            *at++ = 0;
+    }
+    if (!rc && (num_i64(copy, k->key, late ? 1 : 0, (int64_t)k->hi, &first) || (late && !at) ||
+                (late && (num_i64(late, k->key, 1, (int64_t)k->hi, &then) ||
+                          recipe_real(at, k->key, 0, 1e9, &from)))))
+        rc = recipe_error(r, l,
+                          "expected 'N' or 'N>M@P', whole numbers of steps up to %.0f and a point, "
+                          "found '%s'",
+                          k->hi, l->value);
+    free(copy);
+    if (rc)
+        return rc;
+    r->data.val.every.steps = (int)first;
+    r->data.val.every.late = (int)(late ? then : first);
+    r->data.val.every.from = from;
     return 0;
 }
 
@@ -405,6 +436,13 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
             return recipe_error(r, l, "longer than %zu characters", sizeof r->name - 1);
         strcpy(field, l->value);
         return 0;
+    case K_HASH:
+        if (strcmp(l->value, "-") &&
+            (strlen(l->value) != 32 || strspn(l->value, "0123456789abcdef") != 32))
+            return recipe_error(r, l, "expected '-' or 32 hexadecimal digits, found '%s'",
+                                l->value);
+        strcpy(field, strcmp(l->value, "-") ? l->value : "");
+        return 0;
     case K_INT:
         if ((rc = whole(r, l, k, &v)) == 0)
             *(int *)field = (int)v;
@@ -418,6 +456,7 @@ static int bind_key(struct recipe *r, const struct key *k, struct recipe_line *l
             return 0;
         return recipe_error(r, l, "expected row, delayed or a number in [%g, %g], found '%s'",
                             k->lo, k->hi, l->value);
+    case K_EVERY: return every(r, l, k);
     case K_RANGE: return range(r, l, k, field);
     case K_REAL3: return reals(r, l, k, field, 3);
     case K_INT2:

@@ -10,6 +10,7 @@
     extern const char symbol[] __attribute__((visibility("hidden")))
 
 TEXT(recipe_text_tiny, "tiny");
+TEXT(recipe_text_bench_small, "bench-small");
 TEXT(recipe_text_small, "small");
 TEXT(recipe_text_record_61, "record-61");
 TEXT(recipe_text_turbo_muon, "turbo-muon");
@@ -17,9 +18,13 @@ TEXT(recipe_text_record_74, "record-74");
 TEXT(recipe_text_record_84, "record-84");
 
 static const struct recipe_named named[] = {
-    { "tiny", recipe_text_tiny },           { "small", recipe_text_small },
-    { "record-61", recipe_text_record_61 }, { "record-74", recipe_text_record_74 },
-    { "record-84", recipe_text_record_84 }, { "turbo-muon", recipe_text_turbo_muon },
+    { "tiny", recipe_text_tiny },
+    { "bench-small", recipe_text_bench_small },
+    { "small", recipe_text_small },
+    { "record-61", recipe_text_record_61 },
+    { "record-74", recipe_text_record_74 },
+    { "record-84", recipe_text_record_84 },
+    { "turbo-muon", recipe_text_turbo_muon },
 };
 
 int recipe_named_count(void) { return (int)(sizeof named / sizeof named[0]); }

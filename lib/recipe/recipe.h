@@ -258,6 +258,7 @@ struct recipe {
     } schedule;
 
     struct {
+        char expect[33]; /* id of the training shards that losses are compared on; "": any */
         int chunks; /* micro-batches a step over all ranks (8) */
         int bos; /* -1: as the shards' MANIFEST says */
         enum cut cut;
@@ -267,7 +268,10 @@ struct recipe {
         int repeat; /* steps on one batch */
         struct {
             int64_t tokens, chunk;
-            int every; /* steps */
+            struct {
+                int steps, late; /* between validations; 0: only the last one; from `from` on */
+                double from; /* a point, as schedule.untie */
+            } every;
             bool canonical; /* probability only for tokens that text can have there */
         } val;
         int64_t checkpoint_every; /* steps; 0: only at the end and on a signal */

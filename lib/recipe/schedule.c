@@ -74,6 +74,13 @@ int schedule_point(const struct recipe *r, double point)
     return (int)ceil(point <= 2 ? point * r->schedule.steps - 1e-9 : point);
 }
 
+bool schedule_validates(const struct recipe *r, int step)
+{
+    bool late = step >= schedule_point(r, r->data.val.every.from);
+    int every = late ? r->data.val.every.late : r->data.val.every.steps;
+    return r->data.val.tokens && (step == schedule_total(r) || (every && step % every == 0));
+}
+
 enum change schedule_change(const struct recipe *r, const struct rule *rule, int step)
 {
     if (rule->join != RULE_THEN || step >= schedule_point(r, rule->at))

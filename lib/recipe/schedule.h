@@ -47,6 +47,8 @@ double schedule_number(const struct recipe *r, const struct param_spec *s, const
 /* Weight of a joined rule's second chain in the update (optimizers.md 4.6). */
 double schedule_second_part(const struct recipe *r, const struct param_spec *s,
                             const struct step_schedule *at);
+/* True if the run validates before that step, from 0 to the total. */
+bool schedule_validates(const struct recipe *r, int step);
 int schedule_total(const struct recipe *r); /* steps + extension */
 void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
 /* The long windows, in blocks, that the model went through up to a step, those before this run first,

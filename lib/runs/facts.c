@@ -55,6 +55,7 @@ int facts_init(struct facts *f, bool keep)
 {
     memset(f, 0, sizeof *f);
     f->keep = keep;
+    f->seed = -1;
     return xxh_init(&f->xxh);
 }
 
@@ -153,28 +154,35 @@ static void fresh_env(struct facts *f)
     f->stale_env = false;
 }
 
-/* `Running on device_name=NVIDIA H100 80GB HBM3 with world_size=8` */
-static void device_line(struct facts *f, const char *line, size_t n)
+/* Behind `before`, as in `Running on device_name=NVIDIA H100 80GB HBM3 with world_size=8`; returns where that
+ * begins, else n. */
+static size_t device_line(struct facts *f, const char *line, size_t n, const char *before)
 {
-    const char *with = memmem(line, n, " with world_size=", 17);
-    if (!with || f->gpus)
-        return;
+    const char *with = memmem(line, n, " with world_size", 16);
+    const char *name = with ? memmem(line, (size_t)(with - line), before, strlen(before)) : NULL;
+    if (!name || with + 17 >= line + n)
+        return n;
+    size_t at = (size_t)(name - line);
+    name += strlen(before);
     char text[ENV_VALUE];
-    const char *name = line + strlen("Running on device_name="), *count = with + 17;
+    const char *count = with + 17;
     snprintf(text, sizeof text, "%.*s x %.*s", (int)(line + n - count), count, (int)(with - name),
              name);
-    set_env(f, E_GPU, text, strlen(text));
+    if (!f->gpus)
+        set_env(f, E_GPU, text, strlen(text));
+    return at;
 }
 
 static void running_line(struct facts *f, const char *line, size_t n)
 {
     fresh_env(f);
     set_env_of(f, E_PYTHON, line, n, "Running Python ");
-    set_env_of(f, E_PYTORCH, line, n, "Running PyTorch ");
+    if (starts(line, n, "Running PyTorch ")) /* track 3 has the device behind the version */
+        set_env_of(f, E_PYTORCH, line, device_line(f, line, n, " on "), "Running PyTorch ");
     set_env_of(f, E_PYTORCH, line, n, "Running pytorch ");
     set_env_of(f, E_TRITON, line, n, "Running Triton version ");
     if (starts(line, n, "Running on device_name="))
-        device_line(f, line, n);
+        device_line(f, line, n, "device_name=");
 }
 
 /* nvidia-smi: `|   0  NVIDIA H100 80GB HBM3          On  | 00000000:61:00.0 Off | ...` */
@@ -270,6 +278,7 @@ static void forget_texts(struct facts *f)
     f->resumed = 0;
     f->pass_tokens = 0;
     f->identity = 0;
+    f->seed = -1;
 }
 
 /* --- sections --- */
@@ -304,8 +313,10 @@ static bool number_of(const char *text, double *x)
 static void recipe_line(struct facts *f, const char *line, size_t n)
 {
     static const char apart[] = " \t,>:|=[]#";
-    if (starts(line, n, "seed = "))
+    if (starts(line, n, "seed = ")) {
+        f->seed = (int64_t)first_number(line + 7, n - 7);
         return;
+    }
     for (size_t i = 0, k; i < n; i += k) {
         char text[48], same[32];
         double x;

@@ -50,6 +50,7 @@ enum { ENV_KEYS = 16, ENV_VALUE = 160 };
 struct facts {
     bool keep, own; /* own: the header of our gpt-train was seen */
     bool record; /* with it: the recipe is a record's, by its name */
+    int64_t seed; /* with it: the recipe's; -1: not known */
     uint64_t identity; /* with it: of recipe and data */
     struct fact_text of[FACTS]; /* from GPU on they are made by facts_finish */
     char env[ENV_KEYS][ENV_VALUE];

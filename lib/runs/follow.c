@@ -77,15 +77,14 @@ static void check_certain(struct follow *f, const struct run *r, const struct st
     bool not_finite =
         (s->val.given && !isfinite(s->val.value)) || (s->train.given && !isfinite(s->train.value));
     if (not_finite && first_time(f, FOLLOW_LOSS))
-        say(w, f->k.rule == JUDGE_LOSS ? "; the loss is not finite"
-                                       : "; can no longer become a record: the loss is not finite");
+        say(w, f->k.rules->rule == JUDGE_LOSS
+                   ? "; the loss is not finite"
+                   : "; can no longer become a record: the loss is not finite");
     if (!f->group)
         return;
-    if (f->k.rule == JUDGE_Z && r->total && r->total >= f->base.steps &&
-        first_time(f, FOLLOW_STEPS))
-        say(w, "; can no longer become a record: it takes %d steps and the baseline %g", r->total,
-            f->base.steps);
-    if (f->k.rule == JUDGE_T && !r->resumed && now >= most && r->clock_restart == 0 &&
+    if (f->k.rules->rule == JUDGE_Z && s->step >= f->base.steps && first_time(f, FOLLOW_STEPS))
+        say(w, "; can no longer become a record: the baseline passes at step %g", f->base.steps);
+    if (f->k.rules->rule == JUDGE_T && !r->resumed && now >= most && r->clock_restart == 0 &&
         first_time(f, FOLLOW_CLOCK))
         say(w,
             "; can no longer become a record: its clock is at %.3f s and may end at %.3f s at "
@@ -112,7 +111,7 @@ static void forecast_clock(struct follow *f, const struct run *r, const struct s
     double now = s->time_ms.given ? s->time_ms.value / 1e3 : NAN;
     double end = now + 0.95 * rest_of_base(f, (double)s->step / r->total);
     double most = allowed(f->base.time.mean, &f->own.time);
-    if (f->k.rule == JUDGE_T && !r->resumed && end > most && !(f->reported & FOLLOW_CLOCK) &&
+    if (f->k.rules->rule == JUDGE_T && !r->resumed && end > most && !(f->reported & FOLLOW_CLOCK) &&
         r->clock_restart == 0 && first_time(f, FOLLOW_CLOCK_FORECAST))
         say(w,
             "; is unlikely to become a record: from here 5%% faster than the baseline it would "
@@ -165,7 +164,7 @@ bool follow_step(struct follow *f, const struct run *r, const struct stepline *s
         f->reported = 0;
     }
     check_certain(f, r, s, &end);
-    if (f->group && f->k.rule != JUDGE_LOSS && s->val.given && r->total &&
+    if (f->group && f->k.rules->rule != JUDGE_LOSS && s->val.given && r->total &&
         s->step >= r->total - s->step && s->step < r->total && !(f->reported & FOLLOW_LOSS)) {
         forecast_clock(f, r, s, &end);
         forecast_loss(f, r, s, &end);

@@ -9,6 +9,11 @@
 
 enum { FEW_LOSSES = 4 }; /* fewer losses than this may be equal by chance */
 
+struct criteria criteria_of(const struct rules *rules)
+{
+    return (struct criteria){ .rules = rules, .target = rules->target, .alpha = rules->alpha };
+}
+
 static const char *tail_name(const struct criteria *k)
 {
     return k->tail == TAIL_LOWER ? "lower tail" : "two-sided";
@@ -172,7 +177,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
         for (size_t f = 0; f < sizeof must / sizeof *must; f++)
             check_within(r, g, in, must[f]);
         check_steps(r, in);
-        if (k->rule == JUDGE_T)
+        if (k->rules->rule == JUDGE_T)
             check_clocks(r, in);
         if (!k->systems_only)
             check_twice(r, in);
@@ -181,7 +186,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
         return;
     check_shared(r, &g->group[0], own);
     check_between(r, g, own, FACT_DATA);
-    if (k->rule != JUDGE_T)
+    if (k->rules->rule != JUDGE_T)
         return;
     check_between(r, g, own, FACT_GPU);
     int32_t a = clock_of(&g->group[0]), b = clock_of(own);
@@ -195,7 +200,7 @@ static void check_equal(struct reasons *r, const struct gather *g, int group,
 static void say_needed(struct reasons *r, const struct group_sum *s, const struct criteria *k)
 {
     int n = runs_to_show(s->loss.mean, s->loss.sd, k->target, k->alpha);
-    int likely = runs_for_power(0.8, s->loss.mean, s->loss.sd, k->target, k->alpha);
+    int likely = runs_for_power(SHOWN_POWER, s->loss.mean, s->loss.sd, k->target, k->alpha);
     if (s->runs < 2)
         add(r, "loss not demonstrated: one run has no deviation");
     else if (!sample_spreads(&s->loss))
@@ -209,11 +214,11 @@ static void say_needed(struct reasons *r, const struct group_sum *s, const struc
             p_text(s->p).text, k->alpha, n - s->runs, n - s->runs == 1 ? "" : "s", likely);
 }
 
-static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
-                         const struct criteria *k)
+static void check_loss_z(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
-    double lead = k->target - s->loss.mean;
-    if (z >= Z_MARGIN - 1e-12)
+    const struct group_sum *s = &v->own;
+    double lead = k->target - s->loss.mean, margin = k->rules->margin;
+    if (rules_reach(k->rules, v->lead))
         return;
     if (!(lead > 0))
         add(r, "loss not demonstrated: mean %.5f is not below %g", s->loss.mean, k->target);
@@ -221,8 +226,10 @@ static void check_loss_z(struct reasons *r, const struct group_sum *s, double z,
         add(r,
             "loss not demonstrated: (%g - %.5f) sqrt(%d) = %.5f < %g; %.0f more runs of this mean "
             "would demonstrate it",
-            k->target, s->loss.mean, s->runs, z, Z_MARGIN,
-            ceil(Z_MARGIN * Z_MARGIN / (lead * lead) - 1e-9) - s->runs);
+            k->target, s->loss.mean, s->runs, v->lead, margin,
+            ceil(margin * margin / (lead * lead) - 1e-9) - s->runs);
+    if (!isnan(s->steps) && !k->at_step)
+        add(r, "so at each step that all runs validated, of which %g is the last", s->steps);
 }
 
 static void check_loss(struct reasons *r, const struct judgement *v, const struct criteria *k)
@@ -236,8 +243,8 @@ static void check_loss(struct reasons *r, const struct judgement *v, const struc
         add(r, "loss not demonstrated: mean %.4f is above %g", s->loss.mean, k->target);
     else if (k->systems_only)
         return;
-    else if (k->rule == JUDGE_Z)
-        check_loss_z(r, s, v->z, k);
+    else if (k->rules->rule == JUDGE_Z)
+        check_loss_z(r, v, k);
     else if (!(s->loss.mean < k->target))
         add(r, "loss not demonstrated: mean %.4f is not below %g", s->loss.mean, k->target);
     else if (!(s->p < k->alpha))
@@ -261,7 +268,7 @@ static void check_time(struct reasons *r, const struct judgement *v, const struc
                        int group, const struct criteria *k)
 {
     double difference = v->own.time.mean - v->base.time.mean;
-    if (k->rule == JUDGE_Z) {
+    if (k->rules->rule == JUDGE_Z) {
         if (isnan(v->own.steps - v->base.steps))
             add(r, "not fewer steps: published lists have none");
         else if (!(v->own.steps < v->base.steps))
@@ -281,22 +288,33 @@ static void check_time(struct reasons *r, const struct judgement *v, const struc
 
 /* --- loss against the baseline's --- */
 
+static const char *test_name(const struct criteria *k) { return k->paired ? "pairs" : "Welch"; }
+
+/* Returns by how much the loss is above the baseline's; of pairs alone where they are what is tested. */
+static double difference_of(const struct judgement *v, const struct criteria *k)
+{
+    return k->paired ? v->paired.mean : v->own.loss.mean - v->base.loss.mean;
+}
+
 static void check_better(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
-    double difference = v->own.loss.mean - v->base.loss.mean;
+    double difference = difference_of(v, k);
     if (!v->own.runs || !v->base.runs)
         add(r, "not demonstrated to be better: no run reached its end");
     else if (v->own.not_finite || v->base.not_finite)
         add(r, "not demonstrated to be better: %d losses are not finite",
             v->own.not_finite + v->base.not_finite);
+    else if (k->paired && !v->paired.pairs)
+        add(r, "not demonstrated to be better: no run of one has a partner in the other");
     else if (!(difference < 0))
         add(r, "no better: loss %+.5f", difference);
     else if (isnan(v->loss_p))
         add(r, "not demonstrated to be better: loss %+.5f, but %s", difference,
-            no_deviation(&v->own.loss, &v->base.loss));
+            k->paired ? "one pair, or pairs of equal difference, have no deviation"
+                      : no_deviation(&v->own.loss, &v->base.loss));
     else if (!(v->loss_p < k->alpha))
-        add(r, "not demonstrated to be better: loss %+.5f, p %s >= %g (Welch, %s)", difference,
-            p_text(v->loss_p).text, k->alpha, tail_name(k));
+        add(r, "not demonstrated to be better: loss %+.5f, p %s >= %g (%s, %s)", difference,
+            p_text(v->loss_p).text, k->alpha, test_name(k), tail_name(k));
 }
 
 /* --- the verdict --- */
@@ -305,21 +323,21 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
                       const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
-    if (group && k->rule == JUDGE_LOSS) {
-        add(r, "better: mean loss lower by %.5f (p %s, Welch, %s)",
-            v->base.loss.mean - s->loss.mean, p_below(v->loss_p, k->alpha).text, tail_name(k));
+    if (group && k->rules->rule == JUDGE_LOSS) {
+        add(r, "better: mean loss lower by %.5f (p %s, %s, %s)", -difference_of(v, k),
+            p_below(v->loss_p, k->alpha).text, test_name(k), tail_name(k));
         return;
     }
     add(r, group ? "record: " : "demonstrated: ");
     r->n = 0;
     if (k->systems_only)
         add(r, "mean loss %.4f <= %g (the test is waived)", s->loss.mean, k->target);
-    else if (k->rule == JUDGE_Z)
+    else if (k->rules->rule == JUDGE_Z)
         add(r, "mean loss %.5f, (%g - mean) sqrt(%d) = %.5f >= %g", s->loss.mean, k->target,
-            s->runs, v->z, Z_MARGIN);
+            s->runs, v->lead, k->rules->margin);
     else
         add(r, "mean loss %.4f < %g (p %s)", s->loss.mean, k->target, p_below(s->p, k->alpha).text);
-    if (group && k->rule == JUDGE_Z)
+    if (group && k->rules->rule == JUDGE_Z)
         add(r, "%g steps fewer", v->base.steps - s->steps);
     else if (group)
         add(r, "%.4f s faster (time p %s, Welch, %s)", v->base.time.mean - s->time.mean,
@@ -329,9 +347,22 @@ static void say_shown(struct reasons *r, const struct judgement *v, int group,
 static void say_rounding(struct reasons *r, const struct judgement *v, const struct criteria *k)
 {
     const struct group_sum *s = &v->own;
-    if (k->rule == JUDGE_T && !k->systems_only && s->p_low < k->alpha && s->p_high >= k->alpha)
+    if (k->rules->rule == JUDGE_T && !k->systems_only && s->p_low < k->alpha &&
+        s->p_high >= k->alpha)
         add(r, "but the losses are rounded and p may be anything from %s to %s",
             p_text(s->p_low).text, p_text(s->p_high).text);
+}
+
+/* The pairwise rule decides nothing: it says whether the difference is more than noise. */
+static void say_pair(struct reasons *r, const struct judgement *v, const struct criteria *k)
+{
+    char than[48] = "";
+    if (k->against.number)
+        snprintf(than, sizeof than, " than result %d", k->against.number);
+    if (!isnan(v->pair))
+        add(r, "by the pairwise rule %s%s: %.6f %s %g, p %.2g",
+            rules_reach(k->rules, v->pair) ? "better" : "not shown to be better", than, v->pair,
+            rules_reach(k->rules, v->pair) ? ">=" : "<", k->rules->margin, v->pair_p);
 }
 
 double judge_target(const struct gather *g)
@@ -339,8 +370,63 @@ double judge_target(const struct gather *g)
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->group[i].n; k++)
             if (g->group[i].run[k].record)
-                return RECORD_TARGET;
+                return rules_named("track-1")->target;
     return NAN;
+}
+
+/* Returns the step with which judge_place ends a group's runs; 0: they validated none in common. */
+static int32_t place_of(const struct group *g, const struct criteria *k)
+{
+    int32_t last = 0;
+    for (int i = 0; i < g->points; i++) {
+        const struct curve_point *p = &g->curve[i];
+        if (!p->n || p->n != g->validated || !p->step)
+            continue;
+        last = p->step;
+        if (rules_reach(k->rules, (k->target - p->mean) * sqrt(p->n)))
+            break;
+    }
+    return last;
+}
+
+int judge_place(struct gather *g, const struct criteria *k)
+{
+    int rc = 0;
+    for (int i = 0; i < g->n && k->rules->rule == JUDGE_Z && !k->at_step && !rc; i++) {
+        int32_t step = place_of(&g->group[i], k);
+        if (step)
+            rc = group_finish(&g->group[i], GROUP_PROFILE, step, NULL);
+    }
+    return rc;
+}
+
+/* What these deviations and numbers of runs can show at all, by the test that is made. */
+static void set_shows(struct judgement *v, const struct criteria *k)
+{
+    const struct sample *a = &v->base.loss, *b = &v->own.loss;
+    double error = sqrt(a->sd * a->sd / a->n + b->sd * b->sd / b->n), df = v->loss.df;
+    if (k->paired) {
+        error = v->paired.error;
+        df = v->paired.pairs - 1;
+    }
+    v->shows =
+        k->rules->rule == JUDGE_LOSS && df > 0
+            ? shown_difference(error, df, k->alpha, k->tail == TAIL_LOWER ? 1 : 2, SHOWN_POWER)
+            : NAN;
+}
+
+static void set_z(struct judgement *v, int group, const struct criteria *k)
+{
+    struct result base = k->against.result;
+    struct result own = { v->own.steps, v->own.loss.mean, v->own.loss.n };
+    bool z = k->rules->rule == JUDGE_Z, pairs = z && (group || k->against.number);
+    if (!k->against.number)
+        base = (struct result){ v->base.steps, v->base.loss.mean, v->base.loss.n };
+    v->lead = (k->target - v->own.loss.mean) * sqrt(v->own.loss.n);
+    v->z = z ? v->lead / k->rules->sigma : NAN;
+    v->z_p = z ? rules_p(k->rules, v->lead) : NAN;
+    v->pair = pairs ? rules_pair(k->rules, &base, &own) : NAN;
+    v->pair_p = rules_p(k->rules, v->pair);
 }
 
 int judge_group(struct judgement *v, const struct gather *g, int group, const struct criteria *k)
@@ -357,7 +443,13 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
         v->loss = welch_test(&v->own.loss, &v->base.loss);
     v->time_p = k->tail == TAIL_LOWER ? v->time.p_lower : v->time.p_two_sided;
     v->loss_p = k->tail == TAIL_LOWER ? v->loss.p_lower : v->loss.p_two_sided;
-    v->z = (k->target - v->own.loss.mean) * sqrt(v->own.loss.n);
+    if (group && k->paired) {
+        if ((rc = paired_of(&v->paired, g, group)))
+            return rc;
+        v->loss_p = k->tail == TAIL_LOWER ? v->paired.p_lower : v->paired.p_two_sided;
+    }
+    set_z(v, group, k);
+    set_shows(v, k);
     struct reasons r = { v->text, v->text + sizeof v->text, 0 };
     if (g->n > 1) {
         add(&r, "%s: ", g->group[group].name);
@@ -369,7 +461,7 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     }
     if (!k->mixed)
         check_equal(&r, g, group, k);
-    if (group && k->rule == JUDGE_LOSS) {
+    if (group && k->rules->rule == JUDGE_LOSS) {
         check_better(&r, v, k);
     } else {
         check_loss(&r, v, k);
@@ -380,5 +472,6 @@ int judge_group(struct judgement *v, const struct gather *g, int group, const st
     if (v->shown)
         say_shown(&r, v, group, k);
     say_rounding(&r, v, k);
+    say_pair(&r, v, k);
     return 0;
 }

@@ -45,6 +45,7 @@ struct run {
     double pass_tokens; /* that a pass over the data trains on; 0: not known */
     int32_t missing; /* steps without a train line between others that have one */
     struct run_cost cost;
+    int64_t seed; /* of our recipe; -1: not known */
     uint64_t identity; /* of recipe and data in our header; 0: none */
     const char *list; /* the set of a published list, "" where it has no name; NULL: a log */
     uint64_t list_digest; /* of all losses of the list */

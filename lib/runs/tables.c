@@ -11,10 +11,17 @@
 
 enum { LISTED_RUNS = 32 }; /* of larger groups text does not list each run */
 
+static void report_cells(struct report *r, const double *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        report_cell_real(r, x[i]);
+}
+
 void tables_groups(struct report *r, const struct gather *g, const struct judgement *v,
                    const struct criteria *k)
 {
     bool all = r->format == REPORT_TSV || r->format == REPORT_JSON;
+    enum rule rule = k->rules->rule;
     int digits = 4;
     char columns[512];
     for (int i = 0; i < g->n; i++) /* losses of five or six digits are shown so */
@@ -25,30 +32,48 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
              "time_diff:f4:Time_+/- time_p:p:Time_p loss_mean:f%d:Loss_μ loss_sd:f%d:Loss_σ "
              "loss_diff:f%d:Loss_+/- %s",
              digits, digits, digits,
-             all                  ? "p:p p_low:p p_high:p z:f5 loss_p:p"
-             : k->rule == JUDGE_T ? "p:p p_low:p:p_from p_high:p:p_to"
-             : k->rule == JUDGE_Z ? "z:f5"
-             : g->n > 1           ? "loss_p:p:Loss_p"
-                                  : "");
+             all ? "p:p p_low:p p_high:p lead:f5 z:f2 z_p:g2 pair:f6 pair_p:g2 loss_p:p "
+                   "loss_shows:f5"
+             : rule == JUDGE_T ? "p:p p_low:p:p_from p_high:p:p_to"
+             : rule == JUDGE_Z ? "lead:f5:Lead z:f2 z_p:g2:p pair:f6:Pair pair_p:g2:Pair_p"
+             : g->n > 1        ? "loss_p:p:Loss_p loss_shows:f5:Shows"
+                               : "");
     report_table(r, "groups", NULL, columns);
     for (int i = 0; i < g->n; i++) {
         const struct group_sum *s = &v[i].own, *b = &v[0].own;
-        double p = all || k->rule == JUDGE_T ? s->p : k->rule == JUDGE_Z ? v[i].z : v[i].loss_p;
-        report_row(r, g->group[i].name, (int64_t)s->runs, s->steps, s->time.mean, s->time.sd,
-                   s->time.mean - b->time.mean, v[i].time_p, s->loss.mean, s->loss.sd,
-                   s->loss.mean - b->loss.mean, p, s->p_low, s->p_high, v[i].z, v[i].loss_p);
+        report_cell_text(r, g->group[i].name);
+        report_cell_real(r, s->runs);
+        double cell[] = { s->steps,    s->time.mean, s->time.sd, s->time.mean - b->time.mean,
+                          v[i].time_p, s->loss.mean, s->loss.sd, s->loss.mean - b->loss.mean };
+        report_cells(r, cell, sizeof cell / sizeof *cell);
+        if (all || rule == JUDGE_T)
+            report_cells(r, (double[]){ s->p, s->p_low, s->p_high }, 3);
+        if (all || rule == JUDGE_Z)
+            report_cells(r, (double[]){ v[i].lead, v[i].z, v[i].z_p, v[i].pair, v[i].pair_p }, 5);
+        if (all || (rule == JUDGE_LOSS && g->n > 1))
+            report_cells(r, (double[]){ v[i].loss_p, v[i].shows }, 2);
     }
     if (all)
         return;
     if (g->n > 1)
         report_line(r, "legend", "σ with n - 1. Time p%s: Welch, %s.",
-                    k->rule == JUDGE_LOSS ? ", Loss p" : "",
+                    rule == JUDGE_LOSS && !k->paired ? ", Loss p" : "",
                     k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+    if (rule == JUDGE_LOSS && g->n > 1)
+        report_line(
+            r, "legend",
+            "Shows: the difference of losses that this test, with these deviations and runs, "
+            "shows with a chance of %.0f%% at p < %g.",
+            100 * SHOWN_POWER, k->alpha);
     if (k->at_step)
         report_line(r, "legend", "Losses and times are those at step %d.", (int)k->at_step);
-    if (k->rule == JUDGE_Z)
-        report_line(r, "legend", "z: (target - mean) sqrt(n).");
-    else if (k->rule == JUDGE_T)
+    if (rule == JUDGE_Z)
+        report_line(
+            r, "legend",
+            "Steps: the first that passes, else the last in common. Lead: (%g - mean) sqrt(n); z: lead / %g; p: P(Z >= z); "
+            "Pair: the pairwise rule, %g of loss for 100 steps.",
+            k->target, k->rules->sigma, 100 * k->rules->step_loss);
+    else if (rule == JUDGE_T)
         report_line(r, "legend",
                     "p: one-sample t against %g, lower tail; from, to: as far as the "
                     "rounding of the losses moves it.",
@@ -68,6 +93,97 @@ void tables_verdicts(struct report *r, const struct gather *g, const struct judg
     }
     for (int i = g->n > 1; i < g->n; i++)
         report_line(r, "verdicts", r->format == REPORT_MARKDOWN ? "**%s**" : "%s", v[i].text);
+}
+
+void tables_paired(struct report *r, const struct gather *g, const struct judgement *v,
+                   const struct criteria *k)
+{
+    if (!k->paired)
+        return;
+    report_table(r, "paired", NULL,
+                 "group:s: pairs:i:Pairs by:s:Paired_by left_out:i:Without loss_diff:f5:Loss_+/- "
+                 "error:f5:Error unpaired_error:f5:Unpaired p:p:p");
+    for (int i = 1; i < g->n; i++) {
+        const struct paired *p = &v[i].paired;
+        report_row(r, g->group[i].name, (int64_t)p->pairs, p->by_seed ? "seed" : "order",
+                   (int64_t)p->left_out, p->mean, p->error, p->unpaired,
+                   k->tail == TAIL_LOWER ? p->p_lower : p->p_two_sided);
+    }
+    if (r->format == REPORT_TEXT || r->format == REPORT_MARKDOWN)
+        report_line(
+            r, "legend",
+            "Error: of the mean difference of pairs; Unpaired: of the difference of the same "
+            "runs' means; p: Student's of the pairs, %s.",
+            k->tail == TAIL_LOWER ? "lower tail" : "two-sided");
+}
+
+/* --- the benchmark's table --- */
+
+/* A row: a published result, or, number 0, a group's. */
+struct place {
+    int number;
+    struct result result;
+    const char *description, *date, *log;
+};
+
+static int by_steps(const void *a, const void *b)
+{
+    const struct place *p = a, *q = b;
+    return p->result.steps != q->result.steps ? (p->result.steps > q->result.steps ? 1 : -1)
+                                              : p->number - q->number;
+}
+
+static void say_place(struct report *r, const struct place *p, double fewest,
+                      const struct criteria *k)
+{
+    char number[16], steps[32], evidence[64], log[512];
+    bool passes = rules_reach(k->rules, (k->rules->target - p->result.mean) * sqrt(p->result.n));
+    snprintf(number, sizeof number, "%d", p->number);
+    snprintf(steps, sizeof steps, "%.0f%s", p->result.steps,
+             !p->number && passes && p->result.steps < fewest ? " (!)" : "");
+    snprintf(evidence, sizeof evidence, "%.4f (n=%d)%s", p->result.mean, p->result.n,
+             passes ? "✓" : "⊗");
+    snprintf(log, sizeof log, r->format == REPORT_MARKDOWN ? "[log](%s)" : "%s",
+             p->log ? p->log : "");
+    report_row(r, p->number ? number : NULL, steps, evidence,
+               *p->description ? p->description : NULL, p->date && *p->date ? p->date : NULL,
+               p->log ? log : NULL, (const char *)NULL);
+}
+
+int tables_standings(struct report *r, const struct gather *g, const struct judgement *v,
+                     const struct criteria *k)
+{
+    struct standing *list;
+    char columns[200];
+    int n, rows, rc = standings_read(k->rules, &list, &n);
+    struct place *p = rc ? NULL : calloc((size_t)(n + g->n) + 1, sizeof *p);
+    double fewest = INFINITY;
+    if (!p) {
+        free(rc ? NULL : list);
+        return rc ? rc : err_memory();
+    }
+    for (rows = 0; rows < n; rows++) {
+        const struct standing *s = &list[rows];
+        p[rows] = (struct place){ s->number, s->result, s->description, s->date, NULL };
+        fewest = fmin(fewest, s->result.steps);
+    }
+    for (int i = 0; i < g->n; i++)
+        if (v[i].own.runs && !isnan(v[i].own.steps))
+            p[rows++] =
+                (struct place){ .result = { v[i].own.steps, v[i].own.loss.mean, v[i].own.loss.n },
+                                .description = g->group[i].name,
+                                .log = g->group[i].run[0].path };
+    qsort(p, (size_t)rows, sizeof *p, by_steps);
+    snprintf(columns, sizeof columns,
+             "number:s:# steps:s:Steps_to_%g evidence:s:Evidence description:s:Description "
+             "date:s:Date log:s:Log contributors:s:Contributors",
+             k->rules->target);
+    report_table(r, "standings", NULL, columns);
+    for (int i = 0; i < rows; i++)
+        say_place(r, &p[i], fewest, k);
+    free(p);
+    free(list);
+    return 0;
 }
 
 /* --- single runs --- */

@@ -17,6 +17,12 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
                    const struct criteria *k);
 void tables_verdicts(struct report *r, const struct gather *g, const struct judgement *v,
                      const struct criteria *k);
+/* Of --paired; nothing without it. */
+void tables_paired(struct report *r, const struct gather *g, const struct judgement *v,
+                   const struct criteria *k);
+/* The benchmark's table: published results and these groups, fewest steps first. */
+int tables_standings(struct report *r, const struct gather *g, const struct judgement *v,
+                     const struct criteria *k) MUST_CHECK;
 void tables_runs(struct report *r, const struct gather *g);
 /* What differences of losses are worth (worth.h). */
 int tables_worth(struct report *r, const struct gather *g, double target) MUST_CHECK;

@@ -71,6 +71,21 @@ struct welch welch_test(const struct sample *a, const struct sample *b)
     return w;
 }
 
+double shown_difference(double error, double df, double alpha, int tails, double power)
+{
+    enum { HALVINGS = 60 };
+    double least = t_quantile(alpha / tails, df), lo = 0, hi = 1 - least; /* of the noncentrality */
+    if (!(error > 0) || !isfinite(least))
+        return NAN;
+    while (t_noncentral_cdf(least, df, -hi) < power)
+        hi *= 2;
+    for (int i = 0; i < HALVINGS; i++) {
+        double mid = 0.5 * (lo + hi);
+        *(t_noncentral_cdf(least, df, -mid) < power ? &lo : &hi) = mid;
+    }
+    return hi * error;
+}
+
 /* --- how far rounding reaches --- */
 
 /* Values sorted and counted from their mean, which lies `above` the target; sums and squares of the

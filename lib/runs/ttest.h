@@ -33,6 +33,10 @@ struct welch {
 };
 struct welch welch_test(const struct sample *a, const struct sample *b);
 
+/* Returns the difference, of that standard error with df degrees of freedom, that a t test at alpha shows with a
+ * probability of `power`; NaN without an error. tails: 1 or 2; of two the far one is left out. */
+double shown_difference(double error, double df, double alpha, int tails, double power);
+
 /* The least and the greatest mean_below_p of values within `half` of x[0 .. n-1]. */
 void mean_below_p_range(const double *x, int n, double half, double target, double *lo, double *hi);
 

@@ -562,8 +562,7 @@ static int between_steps(struct rank *k, const struct step_schedule *p, bool *st
     struct run *run = k->run;
     const struct recipe *r = run->recipe;
     double begin = now_seconds(), ms = elapsed_ms(k), loss;
-    bool last = k->step == run->total,
-         validates = r->data.val.tokens && (last || due(k->step, r->data.val.every));
+    bool last = k->step == run->total, validates = schedule_validates(r, k->step);
     int rc = 0;
 
     if (validates && !*stop) {
@@ -597,7 +596,7 @@ int rank_loop(struct rank *k)
         struct step_schedule p;
         bool last = k->step == run->total;
         schedule_at(run->recipe, k->step, &p);
-        bool pause = last || (stop && save_whole(k)) || due(k->step, run->recipe->data.val.every) ||
+        bool pause = last || (stop && save_whole(k)) || schedule_validates(run->recipe, k->step) ||
                      due(k->step, run->recipe->data.checkpoint_every);
         if (pause && pending) {
             if ((rc = report_step(k, k->step, &stop)))

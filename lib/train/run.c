@@ -140,6 +140,13 @@ void run_warn(struct run *run, const char *message)
 
 static void warn_of_log(void *run, const char *message) { run_warn(run, message); }
 
+/* True if the recipe names its training data and these are not they: losses do not compare. */
+static bool has_other_data(const struct run *run)
+{
+    const char *expect = run->recipe->data.expect;
+    return *expect && strcmp(expect, loader_id(run->loader));
+}
+
 /* Written when all ranks have started: a run that cannot start writes no log. */
 static int log_header(struct run *run)
 {
@@ -155,6 +162,8 @@ static int log_header(struct run *run)
         runlog_key(l, "arguments", "%s", o->arguments);
     runlog_key(l, "recipe", "%s %s", run->recipe->name, run->recipe->hash);
     runlog_key(l, "data", "%s", loader_id(run->loader));
+    if (has_other_data(run))
+        runlog_key(l, "other data", "the recipe expects %s", run->recipe->data.expect);
     log_files(run);
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
@@ -330,7 +339,7 @@ static int check_val(struct run *run)
     const struct recipe *r = run->recipe;
     struct chunk c;
     int rc = 0;
-    if (!run->val || (r->data.val.every && run->first % r->data.val.every == 0))
+    if (!run->val || schedule_validates(r, run->first))
         return 0;
     for (int64_t k = 0; k < r->data.val.tokens / r->data.val.chunk && !rc; k++)
         rc = val_chunk(run->val, 0, k, &c);
@@ -474,8 +483,12 @@ int run_train(const struct run_options *o)
         rc = check_tokens(&run);
     if (rc > 0 && run_stopping()) /* it waited for a pipe */
         rc = RUN_STOPPED;
-    if (!rc && o->note && !o->backend->first)
+    if (!rc && o->note && !o->backend->first) {
         recipe_remarks(o->recipe, note_remark, &run);
+        if (has_other_data(&run))
+            note_remark(&run,
+                        "data.expect: the recipe's losses are compared on other training data");
+    }
     run.opened = now_seconds();
     if (!rc) {
         progress_init(&run.progress, o->progress);

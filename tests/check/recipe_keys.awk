@@ -30,14 +30,15 @@ function limit(text,    part, n, i, v) {
 
 BEGIN {
     split("K_NAME name K_INT integer K_I64 integer K_REAL number K_REAL3 three_numbers K_RANGE number_or_A>B " \
+          "K_EVERY integer_or_N>M@P K_HASH hash " \
           "K_INT2 two_integers K_SCALE row_|_delayed_|_number K_BOOL yes_|_no K_COEFFS rows_or_file " \
           "K_COUNTS counts K_WINDOWS windows K_TIED two_labels K_ORDER labels K_LABELS labels", word, " ")
     for (i = 1; i in word; i += 2) {
         gsub("_", " ", word[i + 1])
         type[word[i]] = word[i + 1]
     }
-    ranged = " K_INT K_I64 K_REAL K_REAL3 K_RANGE K_INT2 K_SCALE K_COUNTS K_WINDOWS "
-    or_none = " K_INT2 K_COUNTS K_WINDOWS K_TIED K_LABELS "
+    ranged = " K_INT K_I64 K_REAL K_REAL3 K_RANGE K_EVERY K_INT2 K_SCALE K_COUNTS K_WINDOWS "
+    or_none = " K_HASH K_INT2 K_COUNTS K_WINDOWS K_TIED K_LABELS "
 }
 
 # enum { NAME = 12 or 1 << 26 ...

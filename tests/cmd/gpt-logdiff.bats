@@ -74,16 +74,16 @@ setup_file() {
     [[ "$output" == *"Time p: Welch, lower tail."* ]]
 }
 
-@test "--rule loss: is the loss below the baseline's, whatever time and target" {
+@test "--rules loss: is the loss below the baseline's, whatever time and target" {
     group low "3.2741 3.2763 3.2727 3.2759" "204649 204442 204243 204454" steps=140 source=3
-    run --separate-stderr logdiff --rule loss --target 3 "$LOGS/base" new="$LOGS/low"
+    run --separate-stderr logdiff --rules loss --target 3 "$LOGS/base" new="$LOGS/low"
     [ "$status" -eq 1 ]
     # mpmath: t = -4.0478 of 3.7464 degrees of freedom, p 0.017663
     [[ "$output" =~ "not demonstrated to be better: loss -0.0035"[78]", p 0.0177 >= 0.01 (Welch, two-sided)" ]]
-    run --separate-stderr logdiff --rule loss --tail lower --target 3 "$LOGS/base" new="$LOGS/low"
+    run --separate-stderr logdiff --rules loss --tail lower --target 3 "$LOGS/base" new="$LOGS/low"
     [ "$status" -eq 0 ]
     [[ "$output" == *"new: better: mean loss lower by 0.0035"*" (p 0.0088 < 0.01, Welch, lower tail)"* ]]
-    run --separate-stderr logdiff --rule loss "$LOGS/low" new="$LOGS/base"
+    run --separate-stderr logdiff --rules loss "$LOGS/low" new="$LOGS/base"
     [ "$status" -eq 1 ]
     [[ "$output" == *"new: no better: loss +0.0035"* ]]
 }
@@ -92,12 +92,12 @@ setup_file() {
     mkdir -p "$LOGS/t3a" "$LOGS/t3b"
     made track3 loss=3.27906 time_ms=678200 steps=100 > "$LOGS/t3a/a.txt"
     made track3 loss=3.27716 time_ms=678200 steps=90 > "$LOGS/t3b/b.txt"
-    run --separate-stderr logdiff --rule z a="$LOGS/t3a" b="$LOGS/t3b"
+    run --separate-stderr logdiff --rules track-3 a="$LOGS/t3a" b="$LOGS/t3b"
     # losses 3.27716 and 3.27816: (3.28 - 3.27766) sqrt(2) = 0.00331
     [ "$status" -eq 1 ]
     [[ "$output" == *"b: loss not demonstrated: (3.28 - 3.27766) sqrt(2) = 0.00331 < 0.004; 1 more runs of this mean would demonstrate it"* ]]
     made track3 loss=3.27506 time_ms=678200 steps=90 > "$LOGS/t3b/b.txt"
-    run --separate-stderr logdiff --rule z a="$LOGS/t3a" b="$LOGS/t3b"
+    run --separate-stderr logdiff --rules track-3 a="$LOGS/t3a" b="$LOGS/t3b"
     [ "$status" -eq 0 ]
     [[ "$output" == *"b: record: mean loss 3.27556, (3.28 - mean) sqrt(2) = 0.00628 >= 0.004; 10 steps fewer"* ]]
     [ "$(logdiff --format tsv "$LOGS/t3b" | cells runs trial loss time_s)" = $'1 3.27506 678.2\n2 3.27606 678.2' ]
@@ -338,8 +338,8 @@ setup_file() {
 }
 
 @test "what is wrong has one message and its exit status" {
-    for args in "" "--follow - $LOGS/base" "--rule x $LOGS/base" "--alpha 2 $LOGS/base" "$LOGS/base - -" "=x" \
-                "--context 2 $LOGS/base" "--lines 9 $LOGS/base" "--systems-only --rule loss $LOGS/base"; do
+    for args in "" "--follow - $LOGS/base" "--rules x $LOGS/base" "--alpha 2 $LOGS/base" "$LOGS/base - -" "=x" \
+                "--context 2 $LOGS/base" "--lines 9 $LOGS/base" "--systems-only --rules loss $LOGS/base"; do
         run --separate-stderr logdiff $args < /dev/null
         echo "$args: $status $stderr"
         [ "$status" -eq 2 ]

@@ -117,3 +117,26 @@ load few_steps
     tool gpt-train "${short[@]}" -s data.val_chunk=512 -s "stages.0=4096 3 512 1 1" -s data.chunks=8
     [ "$status" -eq 0 ]
 }
+
+@test "data.expect: on other shards the log and a message say so, on those of the id neither does" {
+    train -s schedule.steps=2 -s data.val_tokens=0 > log 2> err
+    id=$(sed -n 's/^data: //p' log)
+    [ "${#id}" -eq 32 ]
+    run ! grep -q "other data" log
+    run --separate-stderr "$GPT_BIN/gpt-train" -r tiny "${SMALL[@]}" -d "$SHARDS" -s schedule.steps=2 \
+        -s data.val_tokens=0 -s data.expect="$id"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"expect = $id"* && "$output" != *"other data"* ]]
+    [[ "$stderr" != *"other training data"* ]]
+    other=0123456789abcdef0123456789abcdef
+    run --separate-stderr "$GPT_BIN/gpt-train" -r tiny "${SMALL[@]}" -d "$SHARDS" -s schedule.steps=2 \
+        -s data.val_tokens=0 -s data.expect=$other
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"other data: the recipe expects $other"* ]]
+    [[ "$stderr" == *"data.expect: the recipe's losses are compared on other training data"* ]]
+}
+
+@test "data.val_every = N>M@P: every N steps, from P on every M, and at the end" {
+    train -s schedule.steps=9 -s data.val_every='4>2@0.6' > log
+    [ "$(sed -n 's/^step:\([0-9]*\)\/11 val_loss.*/\1/p' log | xargs)" = "0 4 6 8 10 11" ]
+}

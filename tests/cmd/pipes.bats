@@ -291,7 +291,7 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
 @test "gpt-logdiff --follow: a zstd log as it grows, frame by frame" {
     log=$BATS_FILE_TMPDIR/files.log
     mkfifo p out
-    "$GPT_BIN/gpt-logdiff" --follow --rule loss --mixed base="$log" new=- < p > out 2> err &
+    "$GPT_BIN/gpt-logdiff" --follow --rules loss --mixed base="$log" new=- < p > out 2> err &
     pid=$!
     exec 7> p
     exec 8< out

@@ -601,10 +601,68 @@ static void test_rope_windows(void)
     recipe_free(next);
 }
 
+/* Track 3's validations: before step s if s = N, or s mod 125 = 0 where s/N < 0.9, or s mod 25 = 0 elsewhere. */
+static void test_validations(void)
+{
+    static const char *const track_3[] = { "schedule.steps=3250", "schedule.extension=0",
+                                           "data.val_every=125>25@0.9" };
+    struct recipe *r = NULL, *again = NULL;
+    CHECK_OK(recipe_read(&r, recipe_path("tiny"), track_3, 3));
+    int n = 0, wrong = 0;
+    for (int s = 0; s <= 3250; s++) {
+        n += schedule_validates(r, s);
+        wrong += schedule_validates(r, s) !=
+                 (s == 3250 || s % (s < 2925 ? 125 : 25) == 0); /* 0.9 N = 2925 */
+    }
+    CHECK_EQ(n, 38);
+    CHECK_EQ(wrong, 0);
+    CHECK(!schedule_validates(r, 2900) && schedule_validates(r, 2950));
+    CHECK_OK(recipe_parse(&again, "copy", recipe_canonical(r), NULL, 0));
+    CHECK_STR(again->hash, r->hash);
+    recipe_free(r);
+    recipe_free(again);
+    r = read_recipe("tiny", "data.val_every=100>7@203"); /* a step, none of the multiples */
+    CHECK(schedule_validates(r, 200) && schedule_validates(r, 203) && schedule_validates(r, 210));
+    CHECK(!schedule_validates(r, 196) && !schedule_validates(r, 300));
+    CHECK(schedule_validates(r, schedule_total(r)));
+    recipe_free(r);
+    r = read_recipe("tiny", "data.val_every=0");
+    CHECK(!schedule_validates(r, 0) && schedule_validates(r, schedule_total(r)));
+    recipe_free(r);
+    r = read_recipe("tiny", "data.val_tokens=0");
+    CHECK(!schedule_validates(r, 0) && !schedule_validates(r, schedule_total(r)));
+    recipe_free(r);
+    static const char *const bad[] = { "125>25",    "125@0.9",  "0>25@0.9", "125>0@0.9",
+                                       "125>25@-1", "125>25@x", "",         "x" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char set[64];
+        snprintf(set, sizeof set, "data.val_every=%s", bad[i]);
+        refuse(set, GPT_USAGE, "data.val_every");
+    }
+}
+
+/* The id of the data is 32 hexadecimal digits, and no part of the hash where there is none. */
+static void test_expected_data(void)
+{
+    struct recipe *a = read_recipe("tiny", NULL), *b = read_recipe("tiny", "data.expect=-");
+    CHECK_STR(a->hash, b->hash);
+    CHECK_STR(a->data.expect, "");
+    recipe_free(b);
+    b = read_recipe("tiny", "data.expect=0123456789abcdef0123456789abcdef");
+    CHECK_STR(b->data.expect, "0123456789abcdef0123456789abcdef");
+    CHECK(strcmp(a->hash, b->hash) != 0);
+    recipe_free(a);
+    recipe_free(b);
+    refuse("data.expect=0123", GPT_USAGE, "expected '-' or 32 hexadecimal digits, found '0123'");
+}
+
 int main(void)
 {
+    test_validations();
+    test_expected_data();
     test_canonical("record-61");
     test_canonical("tiny");
+    test_canonical("bench-small");
     test_refused();
     test_refused_parameters();
     test_refused_forms();

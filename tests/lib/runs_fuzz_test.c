@@ -126,8 +126,11 @@ static void write_all(struct gather *g, const struct criteria *k, enum report_fo
     CHECK_OK(judge_group(&v[0], g, 0, k));
     CHECK_OK(judge_group(&v[1], g, 1, k));
     report_begin(&r, f, format);
+    if (k->rules->standings)
+        CHECK_OK(tables_standings(&r, g, v, k));
     tables_groups(&r, g, v, k);
     tables_verdicts(&r, g, v, k);
+    tables_paired(&r, g, v, k);
     tables_runs(&r, g);
     CHECK_OK(tables_worth(&r, g, k->target));
     if (g->group[0].n)
@@ -149,7 +152,7 @@ static void write_all(struct gather *g, const struct criteria *k, enum report_fo
     for (int i = 0; i < 2; i++)
         CHECK(v[i].own.runs + v[i].own.left_out == g->group[i].n);
     CHECK(!v[1].shown ||
-          (v[1].own.loss.mean < k->target && (k->rule == JUDGE_Z || v[1].own.runs > 1)));
+          (v[1].own.loss.mean < k->target && (k->rules->rule == JUDGE_Z || v[1].own.runs > 1)));
     free(text);
 }
 
@@ -158,7 +161,7 @@ static void report_on(const char *text, size_t n)
 {
     struct group groups[2] = { { .name = strdup("base") }, { .name = strdup("a|b\x1b\n\xff") } };
     struct job j = { .g = { .n = 2, .live = -1 } };
-    struct criteria k = { .target = 3.28, .alpha = 0.01, .rule = n % 2 ? JUDGE_T : JUDGE_Z };
+    struct criteria k = criteria_of(rules_named(n % 2 ? "track-1" : "track-3"));
     j.g.group = malloc(sizeof groups);
     memcpy(j.g.group, groups, sizeof groups);
     read_into(&j, text, n, false);
@@ -166,6 +169,7 @@ static void report_on(const char *text, size_t n)
     j.group = 1;
     read_into(&j, text, n / 2, true);
     follow_end(&j.f);
+    CHECK_OK(judge_place(&j.g, &k));
     write_all(&j.g, &k, (enum report_format)(n / 2 % 4));
     gather_release(&j.g);
 }

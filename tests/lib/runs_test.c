@@ -130,6 +130,22 @@ static void test_record_61(void)
     CHECK_NEAR(w.p_lower, 2.60684624829499224e-10, 1e-10 * 2.6e-10);
 }
 
+/* The power at the difference that is shown is the one asked for, by the noncentral t of the tests above; of many
+ * degrees of freedom it is the normal distribution's: quantiles 1.959964 and 0.841621. */
+static void test_shown_difference(void)
+{
+    for (int tails = 1; tails <= 2; tails++) {
+        double d = shown_difference(0.5, 14, 0.01, tails, 0.8);
+        CHECK(d > 0);
+        CHECK_NEAR(t_noncentral_cdf(t_quantile(0.01 / tails, 14), 14, -d / 0.5), 0.8, 1e-9);
+    }
+    CHECK_NEAR(shown_difference(2, 1e7, 0.05, 2, 0.8), 2 * (1.959964 + 0.841621), 2e-5);
+    CHECK(isnan(shown_difference(0, 14, 0.01, 2, 0.8)) &&
+          isnan(shown_difference(NAN, 14, 0.01, 2, 0.8)));
+    CHECK(isnan(shown_difference(0.5, 0, 0.01, 2, 0.8)) &&
+          isnan(shown_difference(0.5, NAN, 0.01, 2, 0.8)));
+}
+
 static void test_degenerate(void)
 {
     const double same[] = { 3.27, 3.27, 3.27 }, odd[] = { 3.27, NAN };
@@ -449,6 +465,7 @@ int main(void)
     test_t();
     test_quantile();
     test_noncentral();
+    test_shown_difference();
     test_record_61();
     test_degenerate();
     test_rounding();
