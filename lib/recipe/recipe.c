@@ -341,8 +341,7 @@ void recipe_free(struct recipe *r)
     free(r);
 }
 
-/* True if matrix i is the transpose of what the model multiplies by: an MLP's second one. */
-static bool is_transposed(const struct param_spec *s, int64_t i)
+bool recipe_is_transposed(const struct param_spec *s, int64_t i)
 {
     return !strcmp(s->label, "mlp") && i % 2;
 }
@@ -353,9 +352,11 @@ double recipe_shape_factor(const struct param_spec *s, const struct chain *c, in
     double rows = (double)s->rows, cols = (double)s->cols;
     if (!u)
         return 1;
-    if (is_transposed(s, i) && !stage_has(u, "stored"))
+    if (recipe_is_transposed(s, i) && !stage_has(u, "stored"))
         rows = (double)s->cols, cols = (double)s->rows;
     double match = u->number[0].value[0];
+    if (stage_has(u, "spectral"))
+        return sqrt(rows / cols);
     return match > 0 ? match * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
 }
 

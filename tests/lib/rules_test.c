@@ -526,7 +526,7 @@ static void test_refused(void)
     refused("lr 0.1 | momentum | step", "momentum takes MU, a number", "momentum");
     refused("lr 0.1 | momentum x | step", "expected a number", "x");
     refused("lr 0.1 | momentum 0.9 nestrov | step", "has no word 'nestrov'", "nestrov");
-    refused("lr 0.1 | momentum 0.9>0.95 | step", "A>B@S-E", "0.9>0.95");
+    refused("lr 0.1 | momentum 0.9>0.95@ | step", "A>B@S-E", "0.9>0.95@");
     refused("lr 0.1 | momentum 0.9>0.95@5-2 | step", "A>B@S-E", "0.9>0.95@5-2");
     refused("lr 0.1 | momentum 0.9", "ends with what writes", "");
     refused("lr 0.1 | step | momentum 0.9", "stands behind step", "momentum");
