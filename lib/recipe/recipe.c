@@ -149,6 +149,32 @@ static int parse_lines(struct recipe *r, const char *text)
     return rc;
 }
 
+/* parameters.LABEL.COLUMN: the row of LABEL with that column changed; NULL: no such row or column. */
+static char *with_column(const struct recipe *r, const char *key, const char *value)
+{
+    static const char *const columns[] = { "shape", "dtype", "init", "rule", "comms",
+                                           "beta1", "beta2", "lr",   "wd",   "early" };
+    const char *dot = strchr(key, '.');
+    char label[64], *out;
+    int at = 0, n = (int)(sizeof columns / sizeof *columns), want = 0;
+    snprintf(label, sizeof label, "%.*s", dot ? (int)(dot - key) : 0, key);
+    const struct recipe_line *l = recipe_find(r, "parameters", label);
+    while (dot && want < n && strcmp(dot + 1, columns[want]))
+        want++;
+    if (!l || !dot || want == n || !(out = malloc(strlen(l->value) + strlen(value) + 2)))
+        return NULL;
+    *out = 0;
+    const char *s = l->value;
+    for (int k = 0; *s; k++) {
+        int length = (int)strcspn(s, " ");
+        at += sprintf(out + at, "%s%.*s", k ? " " : "", k == want ? (int)strlen(value) : length,
+                      k == want ? value : s);
+        s += length;
+        s += strspn(s, " ");
+    }
+    return out;
+}
+
 /* Keys above the first section have none in an assignment either. */
 int recipe_override(struct recipe *r, const char *assignment)
 {
@@ -164,9 +190,12 @@ int recipe_override(struct recipe *r, const char *assignment)
         start = dot + 1;
     }
     snprintf(key, sizeof key, "%.*s", (int)(eq - start), start);
-    char *value = strdup(eq + 1);
+    char *row = strcmp(section, "parameters") ? NULL : with_column(r, key, eq + 1);
+    char *value = row ? row : strdup(eq + 1);
     if (!value)
         return err_sys("--set");
+    if (row)
+        *strchr(key, '.') = 0;
     struct recipe_line *l = recipe_find(r, section, key);
     int rc = 0;
     if (l) {
@@ -223,7 +252,7 @@ static bool is_sound(const char *name, const char *text, const char *const *over
 /* A fault in a recipe that is sound without --set is the fault of one of them, or of all. */
 static int name_override(const char *name, const char *text, const char *const *overrides, int n)
 {
-    char said[1024];
+    char said[2048]; /* a line of [rules] and its caret */
     snprintf(said, sizeof said, "%s", err_message());
     if (!is_sound(name, text, NULL, 0, -1))
         return err_set(GPT_INPUT, "%s", said);

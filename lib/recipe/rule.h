@@ -4,7 +4,7 @@
  * stages from left to right, of which one writes the weight. stage_list.h has a row a stage. Section
  * [rules] of a recipe names lines of its own; normuon, muon, sgd, adam and their joins are lines built
  * in (rules.c), whose numbers are keys of [optimizer] and columns of [parameters].
- * man/gpt-recipe.5 has the grammar, optimizers.md 7 the formulas.
+ * gpt-rules(5) has the grammar and the formulas, optimizers.md 4.7 the rest.
  *
  *     const struct stage_use *u = rule_stage(&spec->rule, STAGE_polar);      // NULL: it has none
  *     double lr = number_at(r, &chain->lr, step);

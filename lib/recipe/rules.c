@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/suggest.h"
 #include "coeffs/sets.h"
+#include "recipe/named.h"
 
 enum { LINE_SIZE = 512 };
 
@@ -618,6 +619,39 @@ int recipe_read_rule(const struct recipe *r, const struct recipe_line *row, cons
                         "expected a rule: normuon|adam|muon|sgd|normuon>adam|normuon+adam, or one "
                         "of [rules]; found '%s'%s",
                         name, suggest_text(&s));
+}
+
+/* Adds the line that a word names, unless the recipe has one of that name. */
+static int add_published(struct recipe *r, const char *word)
+{
+    int n;
+    const char *line = recipe_rule_published(word, &n);
+    if (!line || is_builtin(word) || recipe_find(r, "rules", word))
+        return 0;
+    char *copy = strndup(line, (size_t)n);
+    int rc = copy ? recipe_add_default(r, "rules", word, copy) : err_memory();
+    free(copy);
+    return rc;
+}
+
+int recipe_add_published(struct recipe *r)
+{
+    int rc = 0;
+    for (int i = 0; i < r->text->n && !rc; i++) {
+        const char *section = r->text->line[i].section, *value = r->text->line[i].value;
+        bool rules = !strcmp(section, "rules");
+        if ((!rules || is_chain(value)) && strcmp(section, "parameters"))
+            continue;
+        char *copy = strdup(value), *save = NULL; /* the table of lines may move */
+        int column = 0;
+        if (!copy)
+            return err_memory();
+        for (char *s = strtok_r(copy, " ", &save); s && !rc; s = strtok_r(NULL, " ", &save))
+            if (column++ == 3 || rules)
+                rc = add_published(r, s);
+        free(copy);
+    }
+    return rc;
 }
 
 int recipe_bind_rules(struct recipe *r)

@@ -1,5 +1,4 @@
-/* zoo [--device cpu|cuda] [--polar f32|bf16] GRADIENTS FILE... - holds chains of stages against numbers that
- * published optimizers made.
+/* zoo [OPTION]... GRADIENTS FILE... - holds chains of stages against numbers that published optimizers made.
  *
  * GRADIENTS has initial values and gradients of some matrices for all files. A file's metadata have the chain
  * as a line, its rate and the multipliers of each step; the line runs as a rule of a recipe, one matrix after
@@ -24,7 +23,7 @@
 #endif
 
 enum { MAX_STEPS = 64 };
-static const char *device = "cpu", *polar = "f32";
+static const char *device = "cpu", *polar = "f32", *own_line = NULL;
 
 /* One matrix of one file. */
 struct run {
@@ -68,7 +67,7 @@ static int read_recipe(struct run *u, int steps)
     const char *share = getenv("GPT_SHARE"), *lr = st_meta(u->g->h, "lr");
     char key[64], path[512], rule[1024], count[64], type[64];
     snprintf(key, sizeof key, "line.%s", u->matrix);
-    const char *line = st_meta(u->g->h, key);
+    const char *line = own_line ? own_line : st_meta(u->g->h, key);
     if (!line)
         line = st_meta(u->g->h, "line");
     if (!line || !lr)
@@ -291,11 +290,13 @@ static int run_file(struct golden *given, const char *file, int *worst)
 
 int main(int argc, char **argv)
 {
-    const struct opt table[] = { { 'd', "device", "NAME", OPT_CHOICE, &device, "where the ops run",
-                                   .choices = "cpu|cuda" },
-                                 { 'p', "polar", "TYPE", OPT_CHOICE, &polar,
-                                   "type of the orthogonal map", .choices = "f32|bf16" },
-                                 OPT_END };
+    const struct opt table[] = {
+        { 'd', "device", "NAME", OPT_CHOICE, &device, "where the ops run", .choices = "cpu|cuda" },
+        { 'p', "polar", "TYPE", OPT_CHOICE, &polar, "type of the orthogonal map",
+          .choices = "f32|bf16" },
+        OPT_TEXT('l', "line", "LINE", &own_line, "a chain in place of the files'"),
+        OPT_END
+    };
     const struct command cmd = { "zoo", "[OPTION]... GRADIENTS FILE...",
                                  "Compares chains of stages with published optimizers.", table };
     struct golden given;
