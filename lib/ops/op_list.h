@@ -226,6 +226,12 @@ OP(power, struct tensor x, struct tensor g, int n, const real *number);
  * where R = C, columns. */
 OP(select, struct tensor x, struct tensor mom, int n, const bool *turned, const real *number,
    const struct step_gate *gate);
+/* x (n R,C) f32 <- dv + 0.95 mom, mom <- 0.95 mom + dv, dv the gradient with respect to v; slope <- that of G.
+ * Where there was no update, G and the norms begin as those of the rows, or sqrt(0.33) at or below 1e-12. */
+OP(weightnorm_input, struct tensor x, int n, const struct weightnorm *s);
+/* From x, the polar factor: v <- v - lr 0.2 sqrt(L) x, G by Adam, w <- G v / max(|v|, 1e-12), the next norm, one
+ * update more. */
+OP(weightnorm, struct tensor x, int n, const struct weightnorm *s);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
 OP(scale, struct tensor x, int n, const float *each, const real *by);
 /* x f32 in place: 1, -1, or 0 where it is 0; NaN stays. */

@@ -338,6 +338,20 @@ struct norm_fit {
     unsigned how; /* MUON_ flags */
     const struct muon_step *m; /* device */
 };
+/* n matrices whose rows are G v / |v|. L is max(R, C), of which a matrix uses as many as it has rows. */
+struct weightnorm {
+    struct tensor w, low; /* the exact weight: f32, or bf16 with its u16 low halves */
+    struct tensor g; /* gradient */
+    real *mom; /* (n R,C) */
+    real *gain, *gain_mean, *gain_second, *norm, *first; /* (n,L) */
+    real *updates; /* (n,1) */
+    real *slope; /* (n,L) of the step: gradients of the gains */
+    const bool *turned; /* as of struct norm_fit */
+    const float *lr_mul; /* host (n) */
+    const real *number; /* device: target of the norm, steps, power */
+    const struct muon_step *m; /* device */
+    const struct step_gate *gate;
+};
 /* How normuon's decay goes: of all elements; where update times weight is > 0, not >= 0; of the weight that
  * the update has moved. */
 enum { MUON_PLAIN = 1, MUON_STRICT = 2, MUON_BEHIND = 4 };

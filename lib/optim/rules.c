@@ -398,6 +398,38 @@ static void run_step(const struct call *c)
         write_weight(c, NO_TENSOR, NULL, NULL);
 }
 static void run_hyperball(const struct call *c) { write_fitted(c, FIT_HYPERBALL); }
+/* Gains and directions of rows, which polar makes orthogonal between the two. */
+static void run_weightnorm(const struct call *c)
+{
+    const struct optim_param *q = &c->z->p[c->i];
+    struct fp8_copy copy;
+    struct adam_param weight = optim_weight(c->z, c->i, &copy);
+    struct tensor state[6], x = rule_of(c)->x;
+    for (int k = 0; k < 6; k++)
+        state[k] = optim_stage_state(q, c->chain, c->first, k + 1);
+    struct weightnorm s = { .g = param_of(c)->g_own,
+                            .mom = state_of(c, c->first).data,
+                            .gain = state[0].data,
+                            .gain_mean = state[1].data,
+                            .gain_second = state[2].data,
+                            .norm = state[3].data,
+                            .first = state[4].data,
+                            .updates = state[5].data,
+                            .slope = rule_of(c)->line.data,
+                            .turned = rule_of(c)->turned,
+                            .lr_mul = rule_of(c)->lr_mul[c->chain],
+                            .number = numbers_of(c),
+                            .m = &hyper_of(c)->write,
+                            .gate = gate_of(c) };
+    s.w = exact_weight(c, &s.low);
+    ops_of(c)->weightnorm_input(ops_of(c), x, matrices_of(c), &s);
+    polar_of_x(c, 1, 1e-7);
+    ops_of(c)->weightnorm(ops_of(c), x, matrices_of(c), &s);
+    if (q->master.t.data)
+        ops_of(c)->store(ops_of(c), &weight, s.w);
+    else if (weight.copy)
+        ops_of(c)->quantize(ops_of(c), &copy, weight.w);
+}
 /* optim/step.c updates all of adam's parameters of a step in few launches. */
 static void run_adam(const struct call *c) { (void)c; }
 
@@ -577,7 +609,7 @@ static void take_for(struct optim *z, int i, const struct chain *c)
         x->entered = optim_take(z, DT_F32, rows, cols, "what enters polar");
     if (!x->mean.data && mean)
         x->mean = optim_take(z, DT_F32, rows, cols, "a mean to graft");
-    if (!x->line.data && balance)
+    if (!x->line.data && (balance || chain_stage(c, STAGE_weightnorm)))
         x->line = optim_take(z, DT_REAL, n, most, "scales of lines");
     if (!x->fit.data && fits)
         x->fit = optim_take(z, DT_REAL, n, 2, "norms of a write");
@@ -691,7 +723,8 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
 /* True of stages that read the gradient itself where they are a chain's first. */
 static bool reads_gradient(enum stage_id id)
 {
-    return id == STAGE_momentum || id == STAGE_kernel || id == STAGE_lion;
+    return id == STAGE_momentum || id == STAGE_kernel || id == STAGE_lion || id == STAGE_select ||
+           id == STAGE_weightnorm;
 }
 
 void rules_update(struct optim *z, int i, unsigned chains)

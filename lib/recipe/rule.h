@@ -21,7 +21,7 @@
 enum {
     MAX_KNOTS = 4,
     STAGE_NUMBERS = 4, /* of one stage */
-    STAGE_STATES = 6,
+    STAGE_STATES = 8,
     MAX_USES = 20, /* stages of a chain; of a kernel each term is one */
     MAX_POLAR = 12, /* rows of coefficients */
     SOFT_ROWS = 12, /* of polar, whose iterates soft adds */

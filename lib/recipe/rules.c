@@ -414,6 +414,35 @@ static int read_kernel(struct line *l, struct chain *c, const char *stage)
     return rc || n ? rc : fault(l, stage, "kernel takes terms B*A");
 }
 
+/* weightnorm NORM [STEPS POWER], or with its inner stages written out, which are always the same. */
+static int read_weightnorm(struct line *l, struct chain *c, struct stage_use *u, const char *stage)
+{
+    static const char inner[] =
+        "( momentum 0.95 nesterov sum | polar long12 | shape match 0.2 ) gains adam 0.9 0.95 1e-8 "
+        "norm";
+    struct line fixed = { .r = l->r, .from = l->from, .text = inner, .at = inner };
+    char word[64], want[64];
+    const char *at;
+    int rc;
+    for (bool written = peek(l, "("); written && !peek(&fixed, "");) {
+        next_word(&fixed, want);
+        at = next_word(l, word);
+        if (strcmp(word, want))
+            return fault(l, at, "the inner stages of weightnorm are '%s NORM'", inner);
+    }
+    at = next_word(l, word);
+    if (!*word || *word == '|')
+        return fault(l, stage, "weightnorm takes NORM, a number");
+    rc = read_number(l, at, word, &u->number[0]);
+    u->number[1] = (struct number){ .n = 1, .value = { 3165 } };
+    u->number[2] = (struct number){ .n = 1, .value = { 1.2 } };
+    for (int k = 1; k < 3 && !rc && !peek(l, "|") && !peek(l, ""); k++) {
+        at = next_word(l, word);
+        rc = read_number(l, at, word, &u->number[k]);
+    }
+    return rc ? rc : read_rows(l, stage, "long12", &c->polar);
+}
+
 /* Where a stage may not stand, behind what the chain has by now. */
 static int check_place(const struct line *l, const char *at, const struct chain *c,
                        enum stage_id id)
@@ -445,8 +474,10 @@ static int check_place(const struct line *l, const char *at, const struct chain 
     if (c->write < 0 && decay && !(stage_rows[id].what & STAGE_WRITES))
         return fault(l, at,
                      "decay is part of the write: it stands right in front of step or behind");
-    if (id == STAGE_adam && c->n)
-        return fault(l, at, "adam is all of its chain");
+    if ((id == STAGE_adam || id == STAGE_weightnorm) && c->n)
+        return fault(l, at, "%s is all of its chain", word);
+    if (c->write >= 0 && c->use[c->write].id == STAGE_weightnorm)
+        return fault(l, at, "weightnorm is all of its chain");
     if (c->write >= 0 && c->use[c->write].id == STAGE_adam)
         return fault(l, at, "adam is all of its chain, and has a decay of its own");
     return 0;
@@ -491,7 +522,7 @@ static int read_stage(struct line *l, struct chain *c)
         return read_kernel(l, c, at);
     struct stage_use *u = &c->use[c->n];
     *u = (struct stage_use){ .id = (enum stage_id)id };
-    rc = read_words(l, c, u, at);
+    rc = id == STAGE_weightnorm ? read_weightnorm(l, c, u, at) : read_words(l, c, u, at);
     if (!rc)
         rc = check_words(l, at, c, u);
     if (!rc && id == STAGE_power)

@@ -69,6 +69,13 @@ STAGE(decay, "D", "plain cautious strict lr2", STAGE_BEFORE | STAGE_BEHIND | STA
 STAGE(step, "", "pin", STAGE_WRITES | STAGE_EACH, NULL, NO_STATE)
 /* W <- W - lr |W| X / |X|, then to the norm that it had. */
 STAGE(hyperball, "", "", STAGE_WRITES, NULL, NO_STATE)
+/* W = G v / |v| row by row: v moves by momentum and polar, G by Adam, and |v| goes from where it began to NORM in
+ * STEPS updates, as the power of the way; all of its chain. */
+STAGE(weightnorm, "NORM steps=3165 power=1.2", "", STAGE_WRITES, polar_flops,
+      STATES({ "direction", EACH, DT_F32, NULL }, { "gain", LONG_SIDE, DT_F32, NULL },
+             { "gain_mean", LONG_SIDE, DT_F32, NULL }, { "gain_second", LONG_SIDE, DT_F32, NULL },
+             { "row_norm", LONG_SIDE, DT_F32, NULL }, { "row_norm_first", LONG_SIDE, DT_F32, NULL },
+             { "updates", ONE, DT_F32, NULL }))
 /* All of optimizers.md 3 in one: moments, decay, write, in the types of [precision] and [states]. */
 STAGE(adam, "", "", STAGE_WRITES | STAGE_EACH, NULL, NO_STATE)
 

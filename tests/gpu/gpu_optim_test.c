@@ -904,6 +904,45 @@ static void test_wholes(int n, int64_t rows, int64_t cols)
     CHECK_EQ(different_bytes(mom), 0);
 }
 
+/* Gains and directions of rows, in two updates. */
+static void test_weightnorm(int n, int64_t rows, int64_t cols, enum dtype tw)
+{
+    static const float lr_mul[8] = { 1, 2, 0, 1, 2, 4, 1, 2 };
+    static const bool turned[8] = { false, true, true, false, true, false, false, true };
+    int64_t most = rows > cols ? rows : cols;
+    struct both w = drawn(tw, n * rows, cols, 1), g = drawn(tw, n * rows, cols, 1);
+    struct both low = tw == DT_BF16 ? drawn_u16(n * rows, cols) : (struct both){ 0 };
+    struct both x = blank(DT_F32, n * rows, cols), mom = drawn(DT_F32, n * rows, cols, 0);
+    struct both state[6], updates = drawn(DT_F32, n, 1, 0);
+    real number[5] = { 2.5f, 5, 1.2f, 0.02f, 0 };
+    struct weightnorm s[2] = { { .turned = turned, .lr_mul = lr_mul } };
+    void *c, *d;
+
+    numbers(number, sizeof number, &c, &d);
+    for (int k = 0; k < 6; k++)
+        state[k] = drawn(DT_F32, n, most, 0);
+    s[1] = s[0];
+    for (int k = 0; k < 2; k++) {
+        real *p[6];
+        for (int i = 0; i < 6; i++)
+            p[i] = k ? state[i].g.data : state[i].c.data;
+        s[k].w = k ? w.g : w.c, s[k].low = k ? low.g : low.c, s[k].g = k ? g.g : g.c;
+        s[k].mom = k ? mom.g.data : mom.c.data, s[k].updates = k ? updates.g.data : updates.c.data;
+        s[k].gain = p[0], s[k].gain_mean = p[1], s[k].gain_second = p[2];
+        s[k].norm = p[3], s[k].first = p[4], s[k].slope = p[5];
+        s[k].number = k ? d : c, s[k].m = (struct muon_step *)((real *)(k ? d : c) + 3);
+    }
+    for (int step = 0; step < 2; step++) {
+        cpu->weightnorm_input(cpu, x.c, n, &s[0]), gpu->weightnorm_input(gpu, x.g, n, &s[1]);
+        CHECK(distance(x) <= 1e-5 && distance(mom) <= 1e-5);
+        cpu->weightnorm(cpu, x.c, n, &s[0]), gpu->weightnorm(gpu, x.g, n, &s[1]);
+        CHECK(distance(w) <= 1e-4); /* a bit of a factor turns few cuts to bf16 */
+        for (int k = 0; k < 6; k++)
+            CHECK(distance(state[k]) <= 1e-5);
+        CHECK_EQ(different_bytes(updates), 0);
+    }
+}
+
 static void test_stages(int n, int64_t rows, int64_t cols, enum dtype tg)
 {
     struct both g = drawn(tg, n * rows, cols, 1), mom = drawn(DT_F32, n * rows, cols, 1);
@@ -952,6 +991,7 @@ static void test_chains(void)
             test_stages((int)shape[s][0], shape[s][1], shape[s][2], t);
             test_means((int)shape[s][0], shape[s][1], shape[s][2], t);
             test_fits((int)shape[s][0], shape[s][1], shape[s][2], t);
+            test_weightnorm((int)shape[s][0], shape[s][1], shape[s][2], t);
             if (k)
                 test_wholes((int)shape[s][0], shape[s][1], shape[s][2]);
         }

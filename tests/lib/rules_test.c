@@ -13,6 +13,7 @@
 #include "optim/rules.h"
 #include "optim/step.h"
 #include "optim/untie.h"
+#include "recipe/named.h"
 
 enum { MAX_WORLD = 3, STEPS = 6, LINE = 400 };
 
@@ -519,6 +520,49 @@ static void by_rows(struct matrix *m, double least)
     }
 }
 
+/* weightnorm NORM STEPS POWER: states are the direction's momentum, gains, their moments, norms, first norms. */
+static void weightnorm(struct matrix *m, char **w, double lr)
+{
+    static const double five[3] = { 1.875, -1.25, 0.375 };
+    double rows[12][3] = { { 8.2051, -22.9019, 16.4607 }, { 4.0664, -2.8612, 0.5184 },
+                           { 3.9096, -2.8234, 0.5250 },   { 3.2856, -2.4153, 0.4853 },
+                           { 2.2779, -1.6198, 0.3985 },   { 1.8726, -1.2307, 0.3585 },
+                           { 1.8564, -1.2132, 0.3568 } };
+    int n = m->rows * m->cols, lines = m->turned ? m->cols : m->rows;
+    double *mom = m->state[0], *gain = m->state[1], *mean = m->state[2], *second = m->state[3];
+    double *size = m->state[4], *begin = m->state[5], t = m->age[0] += 1, slope[lines];
+
+    for (int i = 7; i < 12; i++)
+        memcpy(rows[i], five, sizeof five);
+    for (int i = 0; i < lines; i++) {
+        struct line_of l = line_of(m, m->turned, i);
+        if (t == 1)
+            gain[i] = size[i] = begin[i] = line_norm(m->w, l);
+        slope[i] = 0;
+        for (int e = l.first, k = 0; k < l.length; k++, e += l.step)
+            slope[i] += m->g[e] * m->w[e] / gain[i];
+        for (int e = l.first, k = 0; k < l.length; k++, e += l.step) {
+            double dv = gain[i] / size[i] * (m->g[e] - slope[i] * m->w[e] / gain[i]);
+            mom[e] = 0.95 * mom[e] + dv;
+            m->x[e] = dv + 0.95 * mom[e];
+        }
+    }
+    scale_by(m->x, n, 1 / (norm(m->x, n) + 1e-7));
+    polar(m, (const double(*)[3])rows, 12);
+    for (int i = 0; i < lines; i++) {
+        struct line_of l = line_of(m, m->turned, i);
+        for (int e = l.first, k = 0; k < l.length; k++, e += l.step)
+            m->w[e] =
+                m->w[e] / gain[i] * size[i] - lr * 0.2 * sqrt(fmax(m->rows, m->cols)) * m->x[e];
+        mean[i] = 0.9 * mean[i] + 0.1 * slope[i];
+        second[i] = 0.95 * second[i] + 0.05 * slope[i] * slope[i];
+        gain[i] -= lr * mean[i] / (1 - pow(0.9, t)) / (sqrt(second[i] / (1 - pow(0.95, t))) + 1e-8);
+        scale_line(m->w, l, gain[i] / line_norm(m->w, l));
+        double way = fmin(fmax(t - 1, 0) / (atof(w[2]) - 1), 1);
+        size[i] = begin[i] + (atof(w[1]) - begin[i]) * pow(way, atof(w[3]));
+    }
+}
+
 /* What the line says of the write. */
 struct write_of {
     double lr, decay; /* the decay's rate without lr */
@@ -732,6 +776,9 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
             continue;
         if (!strcmp(w[0], "lr")) {
             how.lr = atof(w[1]) * at_lr;
+        } else if (!strcmp(w[0], "weightnorm")) {
+            weightnorm(m, w, how.lr * rate_mul);
+            return;
         } else if (!strcmp(w[0], "shape")) {
             f = shape_of(m, w, k);
             if (flagged(w, k, "lr"))
@@ -889,6 +936,10 @@ static void draw(char *line, bool constant, bool tables)
     size_t at = 0;
     bool polar = false, shape = !below(5);
     PUT("lr %s", constant || below(2) ? "0.02" : "0.03>0.01@1-5");
+    if (!tables && !below(16)) {
+        PUT(" | weightnorm 2.5 %d 1.2", 3 + below(9));
+        return;
+    }
     at = draw_memory(line, at, constant);
     if (!tables)
         at = draw_map(line, at, constant, &polar);
@@ -958,6 +1009,27 @@ static void test_refused(void)
     refused("lr 0.1 | polar nosuch | step", "no set of coefficients", "nosuch");
     refused("lr 0.1 | variance 0.9 round | step", "round is to the type of polar", "variance");
     refused("lr 0.1 | momentum 0.9 | adam", "adam is all of its chain", "adam");
+    refused("lr 0.1 | rows | weightnorm 2", "weightnorm is all of its chain", "weightnorm");
+    refused("lr 0.1 | weightnorm 2 | decay 0.1", "weightnorm is all of its chain", "decay");
+    refused("lr 0.1 | weightnorm", "weightnorm takes NORM", "weightnorm");
+    refused("lr 0.1 | weightnorm ( momentum 0.9 nesterov sum | polar long12", "the inner stages",
+            "0.9");
+    refused("lr 0.1 | contra 0.2 power5 | step", "reads what entered polar", "contra");
+    refused("lr 0.1 | polar cubic12 | contra 0.2 | step", "power5 or schatten4", "contra");
+    refused("lr 0.1 | polar $coeffs | soft 0.2 | step", "soft is for 12 rows", "soft");
+    refused("lr 0.1 | graft 0.9 1e-8 | step", "reads a momentum", "graft");
+    refused("lr 0.1 | polar cubic12 | power 0.1 | step", "one polar or power", "power");
+    refused("lr 0.1 | kernel 0.9 | step", "B*A", "0.9");
+    refused("lr 0.1 | kernel | step", "kernel takes terms", "kernel");
+    refused("lr 0.1 | kernel 0.9*1 from 3 0.9 | step", "the kernel has nesterov", "0.9 |");
+    refused("lr 0.1 | kernel 0.9*1 | kernel 0.8*1 | step", "one kernel", "kernel 0.8");
+    refused("lr 0.1 | kernel half(0.9,2)*1 | step", "half(B1,B3,STEPS)", "half");
+    refused("lr 0.1 | variance 0.9 free schatten4 | step", "round, free or schatten4", "variance");
+    refused("lr 0.1 | shape match 0.2 spectral | step", "spectral or match", "shape");
+    refused("lr 0.1 | polar cubic12 balance 2 0.1>0.2 | step", "one number for the whole run",
+            "0.1>");
+    refused("lr 0.1 | decay 0.1 | floor 1 | step", "right in front of step", "floor");
+    refused("lr 0.1 | hyperball | step", "stands behind hyperball", "step");
     refused("nosuch then adam at 3", "'nosuch' is no chain", "nosuch");
     refused("muon then sgd", "expected 'at'", "");
     refused("muon + sgd at 3", "expected 'weight'", "at");
@@ -997,6 +1069,19 @@ static void test_spoilt(const char *line)
     if (!CHECK(text && !strncmp(text + 5, spoilt, strlen(spoilt)) && caret > text &&
                caret[strlen(caret) - 1] == '^' && strlen(caret) - 6 <= strlen(spoilt)))
         printf("    '%s' of %s\n", err_message(), spoilt);
+}
+
+/* A weight that begins at 0 has no norm to keep. */
+static void test_zero_start(void)
+{
+    struct variant v = { .line = "lr 0.1 | momentum 0.9 | hyperball", .world = 1 };
+    const char *const set[] = { "rules.x=lr 0.1 | momentum 0.9 | hyperball",
+                                "parameters.mlp.rule=x", "parameters.mlp.beta2=-" };
+    struct recipe *r = NULL;
+    if (CHECK_OK(read(&r, &v)))
+        recipe_free(r);
+    CHECK(recipe_parse(&r, "tiny", recipe_named_find("tiny")->text, set, 3) == GPT_USAGE);
+    CHECK(strstr(err_message(), "must not be 0") != NULL);
 }
 
 /* Kinds hang on a stage's word, not on what stands beside it. */
@@ -1053,6 +1138,7 @@ int main(void)
     rng = rng_make(seed ? (uint64_t)atoll(seed) : 1, 5);
 
     test_refused();
+    test_zero_start();
     test_states();
     test_text();
     for (int i = 0; i < 5; i++)
