@@ -112,12 +112,15 @@ static void run(struct ops *o, struct tensor x, int n, const struct weightnorm *
                 void (*work)(void *, int64_t, int64_t, int))
 {
     int64_t rows = x.rows / n, most = rows > x.cols ? rows : x.cols;
-    struct job job = { x, s, rows, s->gate ? s->gate->factor : 1,
-                       cpu_scratch(o, 0, cpu_threads(o) * most) };
+    struct job job = {
+        .x = x, .s = s, .rows = rows, .w = cpu_scratch(o, 0, cpu_threads(o) * most)
+    };
 
     assert(rows * n == x.rows && is_real(x));
-    if (!cpu_failed(o) && !(s->gate && s->gate->skip))
-        cpu_split(o, n, 1, work, &job);
+    if (cpu_failed(o) || (s->gate && s->gate->skip))
+        return;
+    job.factor = s->gate ? s->gate->factor : 1;
+    cpu_split(o, n, 1, work, &job);
 }
 
 void cpu_weightnorm_input(struct ops *o, struct tensor x, int n, const struct weightnorm *s)

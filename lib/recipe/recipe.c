@@ -70,7 +70,7 @@ void recipe_drop(struct recipe *r, struct recipe_line *l)
 
 int recipe_error(const struct recipe *r, const struct recipe_line *l, const char *fmt, ...)
 {
-    char msg[512];
+    char msg[1280]; /* may hold a line of [rules] and its caret */
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
