@@ -97,7 +97,7 @@ CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
 endif
 # Only these learn of the GPU, and only where there are kernels to link.
 GPU_SRC   := $(wildcard tests/*/gpu_*.c)
-CUDA_USERS = cmd/gpt-train cmd/gpt-sample tests/golden/golden $(GPU_SRC:.c=)
+CUDA_USERS = cmd/gpt-train cmd/gpt-sample tests/golden/golden tests/golden/zoo $(GPU_SRC:.c=)
 HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
@@ -177,7 +177,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)))
 $(BUILD)/obj-cuda/%.o: %.c $(BUILD)/flags $(BUILD)/cuda-flags | $(BUILD)/deps-present
 	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DHAVE_CUDA -I$(CUDA_HOME)/include)
-$(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/*)
+$(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/* share/recipes/*/*)
 $(BUILD)/obj/lib/runs/page.o: lib/runs/page.html
 $(BUILD)/obj/lib/runs/benchmark.o: $(wildcard share/standings/*)
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
@@ -364,7 +364,7 @@ install: $(CMDS) $(BUILD)/public/libgpt.a
 	install -m 755 $(CMDS) $(bindir)
 	set -e; for m in $(wildcard man/*.[157]); do \
 	    install -D -m 644 $$m $(datadir)/man/man$${m##*.}/$${m##*/}; done
-	set -e; for f in $(wildcard share/recipes/* share/coeffs/* share/standings/*); do \
+	set -e; for f in $(wildcard share/recipes/*.* share/recipes/*/* share/coeffs/* share/standings/*); do \
 	    install -D -m 644 $$f $(datadir)/gpt/$${f#share/}; done
 	install -d $(datadir)/doc/gpt
 	install -m 644 $(wildcard share/doc/*.md) $(datadir)/doc/gpt

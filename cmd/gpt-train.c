@@ -25,7 +25,7 @@ struct options {
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, profile, no_graph, no_verify, wide, quiet, progress, fit;
+    bool plan, recipes, rules, profile, no_graph, no_verify, wide, quiet, progress, fit;
     bool go_on; /* --continue */
     bool any_device; /* neither --device nor --gpus was given */
 };
@@ -396,6 +396,7 @@ int main(int argc, char **argv)
         OPT_TEXT('r', "recipe", "RECIPE", &o.recipe,
                  "the experiment, gpt-recipe(5): a file, a run's folder, or a name of --recipes"),
         OPT_SWITCH(0, "recipes", &o.recipes, "list the recipes that have names, and exit"),
+        OPT_SWITCH(0, "rules", &o.rules, "list published optimizers as lines of [rules], and exit"),
         { .letter = 's',
           .name = "set",
           .arg = "KEY=VALUE",
@@ -478,8 +479,8 @@ int main(int argc, char **argv)
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
         rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
-    if (!rc && o.recipes) {
-        recipe_named_list(stdout);
+    if (!rc && (o.recipes || o.rules)) {
+        (o.recipes ? recipe_named_list : recipe_rules_list)(stdout);
         rc = OPT_DONE;
     }
     if (!rc)

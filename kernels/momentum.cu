@@ -1,7 +1,7 @@
-/* momentum.cu - a running mean of what comes in, and Nesterov's step beyond it.
+/* momentum.cu - a running mean of what comes in, and what is made of it.
  *
- * Contract: op_list.h, optimizers.md 7. Elementwise; a thread takes WIDTH elements at a time.
- * Bytes an element, bf16 g: 2 + 8 + 4 = 14; without a momentum 6.
+ * Contract: op_list.h, optimizers.md 4.7. Elementwise; a thread takes WIDTH elements at a time.
+ * Bytes an element, bf16 g: 2 + 8 + 4 = 14, 4 more where it is added; without a momentum 6.
  * Bits equal the C reference's.
  */
 #include "gpu.h"
@@ -9,53 +9,99 @@
 
 enum { THREADS = 256 };
 
+struct mean_args {
+    unsigned how;
+    const float *number, *age;
+    const struct step_gate *gate;
+};
+
+/* Numbers of a step, read once by each thread. */
+struct mean_numbers {
+    float b, second, third, age, factor;
+};
+
+/* Returns the new x of one that was before. */
+__device__ __forceinline__ float mean_of(unsigned how, const mean_numbers &k, float before,
+                                         float *mom, float g)
+{
+    float old = *mom, x;
+
+    if (how & MEAN_LION) {
+        *mom = add(old, mul(k.second, sub(g, old)));
+        return add(old, mul(k.b, sub(g, old)));
+    }
+    if (how & MEAN_SUM) {
+        float mu = sub(1, k.b);
+        *mom = add(mul(mu, old), g);
+        return quot(how & MEAN_NESTEROV ? add(g, mul(mu, *mom)) : *mom, k.age);
+    }
+    *mom = add(old, mul(k.b, sub(g, old)));
+    if (how & MEAN_TERM) {
+        x = mul(k.second, quot(*mom, k.age));
+        if (how & MEAN_ADD)
+            x = add(before, x);
+        return how & MEAN_NESTEROV ? sub(x, mul(k.third, sub(x, g))) : x;
+    }
+    x = how & MEAN_NESTEROV ? sub(*mom, mul(k.b, sub(*mom, g))) : *mom;
+    return k.age == 1 ? x : quot(x, k.age);
+}
+
 template <int WIDTH, typename G>
 static __global__ void __launch_bounds__(THREADS)
-    mean(float *x, float *mom, const G *g, int64_t n, bool nesterov, const float *blend_at,
-         bool gradient, const struct step_gate *gate)
+    mean(float *x, float *mom, const G *g, int64_t n, struct mean_args a)
 {
-    float blend = blend_at ? *blend_at : 0, factor = gradient && gate ? gate->factor : 1;
     int64_t stride = (int64_t)gridDim.x * THREADS * WIDTH;
+    mean_numbers k = { 0, 0, 0, a.age ? *a.age : 1, 1 };
 
-    if (gate && gate->skip)
+    if (a.gate && a.gate->skip)
         return;
+    if (a.gate && a.how & MEAN_GRADIENT)
+        k.factor = a.gate->factor;
+    if (mom)
+        k.b = a.number[0];
+    if (a.how & (MEAN_LION | MEAN_TERM))
+        k.second = a.number[1];
+    if (a.how & MEAN_TERM)
+        k.third = a.number[2];
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * WIDTH; i < n; i += stride) {
-        float b[WIDTH], m[WIDTH];
+        float b[WIDTH], m[WIDTH], before[WIDTH] = {};
         load<WIDTH>(b, g + i);
         if (mom)
             load<WIDTH>(m, mom + i);
+        if (a.how & MEAN_ADD)
+            load<WIDTH>(before, x + i);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) {
-            b[e] = mul(b[e], factor);
-            if (!mom)
-                continue;
-            m[e] = add(m[e], mul(blend, sub(b[e], m[e])));
-            b[e] = nesterov ? sub(m[e], mul(blend, sub(m[e], b[e]))) : m[e];
+            b[e] = mul(b[e], k.factor);
+            if (mom)
+                b[e] = mean_of(a.how, k, before[e], &m[e], b[e]);
         }
         if (mom)
             store<WIDTH>(mom + i, m);
-        store<WIDTH>(x + i, b);
+        if (x)
+            store<WIDTH>(x + i, b);
     }
 }
 
-void gpu_momentum(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, bool nesterov,
-                  const real *blend, bool gradient, const struct step_gate *gate)
+void gpu_momentum(struct ops *o, struct tensor x, struct tensor mom, struct tensor g, unsigned how,
+                  const real *number, const real *age, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
-    int64_t n = tensor_count(x);
-    assert(tensor_count(g) == n && (!mom.data || tensor_count(mom) == n));
+    int64_t n = tensor_count(g);
+    assert(!x.data || tensor_count(x) == n);
+    assert(!mom.data || tensor_count(mom) == n);
     if (c->failed || n == 0 ||
-        !CUDA_NEED(c, x.dtype == DT_F32 && (!mom.data || mom.dtype == DT_F32),
+        !CUDA_NEED(c, (!x.data || x.dtype == DT_F32) && (!mom.data || mom.dtype == DT_F32),
                    "x and the momentum must be f32") ||
         !CUDA_NEED(c, is_float(g), "g must be f32 or bf16"))
         return;
     bool by_8 = wide(x, n) && wide(mom, n) && wide(g, n);
     int blocks = (int)min((int64_t)8 * c->sms, (n - 1) / (THREADS * (by_8 ? 8 : 1)) + 1);
+    struct mean_args a = { how, number, age, gate };
     with_type(g, [&](auto *pg) {
         auto *kernel = by_8 ? mean<8, std::remove_pointer_t<decltype(pg)>>
                             : mean<1, std::remove_pointer_t<decltype(pg)>>;
-        kernel<<<blocks, THREADS, 0, c->stream>>>((float *)x.data, (float *)mom.data, pg, n,
-                                                  nesterov, blend, gradient, gate);
+        kernel<<<blocks, THREADS, 0, c->stream>>>((float *)x.data, (float *)mom.data, pg, n, a);
         CUDA_LAUNCHED(c);
     });
 }

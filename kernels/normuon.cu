@@ -128,6 +128,24 @@ __device__ __forceinline__ float moved(float p, float d, float lr, float decay, 
     return sub(sub(p, shrinks ? mul(mul(p, decay), lr) : 0), mul(d, lr));
 }
 
+/* What a matrix of a fitted write moves by. */
+struct move {
+    float lr, decay;
+    unsigned how;
+    const float *fit; /* two, or NULL */
+};
+
+__device__ __forceinline__ float moved_as(float p, float d, const struct move &m)
+{
+    if (!m.fit)
+        return moved(p, d, m.lr, m.decay, m.how);
+    float product = mul(d, p);
+    bool shrinks = m.how & MUON_PLAIN || (m.how & MUON_STRICT ? product > 0 : product >= 0);
+    float before = shrinks && !(m.how & MUON_BEHIND) ? mul(mul(p, m.decay), m.lr) : 0;
+    p = mul(sub(sub(p, before), mul(d, mul(m.lr, m.fit[0]))), m.fit[1]);
+    return sub(p, shrinks && m.how & MUON_BEHIND ? mul(mul(p, m.decay), m.lr) : 0);
+}
+
 /* WIDTH elements of the weight, as they lie in memory: bf16 and its mantissa, or f32. */
 template <int WIDTH, bool HALVES> struct weight;
 
@@ -138,14 +156,14 @@ template <> struct weight<8, true> {
         high = *(const uint4 *)((const uint16_t *)w + at);
         low = *(const uint4 *)(mant + at);
     }
-    __device__ void move(const float (&d)[8], float lr, float decay, unsigned how)
+    __device__ void by(const float (&d)[8], const struct move &m)
     {
         uint32_t h[4] = { high.x, high.y, high.z, high.w }, l[4] = { low.x, low.y, low.z, low.w };
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* halves of elements 2i and 2i + 1 */
             uint32_t even = __byte_perm(l[i], h[i], 0x5410), odd = __byte_perm(l[i], h[i], 0x7632);
-            even = __float_as_uint(moved(__uint_as_float(even), d[2 * i], lr, decay, how));
-            odd = __float_as_uint(moved(__uint_as_float(odd), d[2 * i + 1], lr, decay, how));
+            even = __float_as_uint(moved_as(__uint_as_float(even), d[2 * i], m));
+            odd = __float_as_uint(moved_as(__uint_as_float(odd), d[2 * i + 1], m));
             h[i] = __byte_perm(even, odd, 0x7632); /* cut, not rounded */
             l[i] = __byte_perm(even, odd, 0x5410);
         }
@@ -165,9 +183,9 @@ template <> struct weight<1, true> {
     {
         bits = (uint32_t)((const uint16_t *)w)[at] << 16 | mant[at];
     }
-    __device__ void move(const float (&d)[1], float lr, float decay, unsigned how)
+    __device__ void by(const float (&d)[1], const struct move &m)
     {
-        bits = __float_as_uint(moved(__uint_as_float(bits), d[0], lr, decay, how));
+        bits = __float_as_uint(moved_as(__uint_as_float(bits), d[0], m));
     }
     __device__ void store(void *w, uint16_t *mant, int64_t at)
     {
@@ -182,11 +200,11 @@ template <int WIDTH> struct weight<WIDTH, false> {
     {
         ::load<WIDTH>(p, (const float *)w + at);
     }
-    __device__ void move(const float (&d)[WIDTH], float lr, float decay, unsigned how)
+    __device__ void by(const float (&d)[WIDTH], const struct move &m)
     {
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            p[e] = moved(p[e], d[e], lr, decay, how);
+            p[e] = moved_as(p[e], d[e], m);
     }
     __device__ void store(void *w, uint16_t *, int64_t at) { ::store<WIDTH>((float *)w + at, p); }
 };
@@ -212,13 +230,16 @@ __device__ __forceinline__ float norm_kept(const double *sums, int blocks, int n
 template <int WIDTH, bool HALVES, typename X>
 static __global__ void __launch_bounds__(WARPS * 32)
     update(void *w, uint16_t *mant, const float *q, const X *x, int rows, int cols,
-           const double *sums, int blocks, unsigned how, const struct muon_step *m,
-           const struct step_gate *gate, const __grid_constant__ struct multipliers mul_of)
+           const double *sums, int blocks, unsigned how, const float *fit,
+           const struct muon_step *m, const struct step_gate *gate,
+           const __grid_constant__ struct multipliers mul_of)
 {
     constexpr int AHEAD = WIDTH == 8 ? 3 : 1; /* 768 columns: a row's all */
     int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     int64_t at = ((int64_t)blockIdx.y * rows + row) * cols;
-    float lr = mul(m->lr, mul_of.lr[blockIdx.y]), decay = m->decay, scale = 1, kept = 1;
+    struct move by = { mul(m->lr, mul_of.lr[blockIdx.y]), m->decay, how,
+                       fit ? fit + 2 * blockIdx.y : NULL };
+    float scale = 1, kept = 1;
     bool mine = row < rows, columns = q && rows < cols;
 
     if (gate && gate->skip) {
@@ -255,7 +276,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
                 narrow(&rounded, mul(d[i][e], scale));
                 d[i][e] = widen(rounded);
             }
-            p[i].move(d[i], lr, decay, how);
+            p[i].by(d[i], by);
             p[i].store(w, mant, at + j);
         }
     }
@@ -264,8 +285,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
 /* A row's or column's scale, times what keeps the norm; round: to bf16 values. */
 template <int WIDTH>
 static __global__ void __launch_bounds__(WARPS * 32)
-    apply(float *x, const float *q, int rows, int cols, const double *sums, int blocks, bool round,
-          const struct step_gate *gate)
+    apply(float *x, const float *q, int rows, int cols, const double *sums, int blocks,
+          unsigned how, const struct step_gate *gate)
 {
     int row = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
     int64_t at = ((int64_t)blockIdx.y * rows + row) * cols;
@@ -275,6 +296,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
     if (gate && gate->skip)
         return;
     float kept = norm_kept(sums, blocks, columns ? rows : cols), scale = 1;
+    kept = how & VARIANCE_FREE ? 1 : kept;
     if (row >= rows)
         return;
     if (!columns)
@@ -287,7 +309,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
             if (columns)
                 scale = mul(inverse_root(q[(int64_t)blockIdx.y * cols + j + e]), kept);
             v[e] = mul(v[e], scale);
-            v[e] = round ? as_stored<bf16>(v[e]) : v[e];
+            v[e] = how & VARIANCE_ROUND ? as_stored<bf16>(v[e]) : v[e];
         }
         store<WIDTH>(x + at + j, v);
     }
@@ -308,7 +330,7 @@ static void launch_stats(struct cuda_ops *c, double *sums, float *q, const X *x,
     CUDA_LAUNCHED(c);
 }
 
-void gpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool round,
+void gpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, unsigned how,
                   const real *blend, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -327,12 +349,12 @@ void gpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool r
         return;
     launch_stats(c, sums, pq, px, n, rows, cols, by_8, blend, gate);
     launch_behind(c, by_8 ? apply<8> : apply<1>, grid, WARPS * 32, px, pq, rows, cols, sums, blocks,
-                  round, gate);
+                  how, gate);
 }
 
 template <int WIDTH, bool HALVES, typename X>
 static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X *x, int n, int rows,
-                 int cols, const float *lr_mul, const float *blend, unsigned how,
+                 int cols, const float *lr_mul, const float *blend, const float *fit, unsigned how,
                  const struct muon_step *m, const struct step_gate *gate)
 {
     dim3 grid(div_up(rows, WARPS), n);
@@ -344,18 +366,18 @@ static void both(struct cuda_ops *c, void *w, uint16_t *mant, float *q, const X 
     memcpy(lr.lr, lr_mul, (size_t)n * sizeof *lr_mul);
     if (!q) { /* what is before it wrote x, so it does not start early */
         update<WIDTH, HALVES, X><<<grid, WARPS * 32, 0, c->stream>>>(
-            w, mant, q, x, rows, cols, sums, blocks, how, m, gate, lr);
+            w, mant, q, x, rows, cols, sums, blocks, how, fit, m, gate, lr);
         CUDA_LAUNCHED(c);
         return;
     }
     launch_stats(c, sums, q, x, n, rows, cols, WIDTH == 8, blend, gate);
     launch_behind(c, update<WIDTH, HALVES, X>, grid, WARPS * 32, w, mant, q, x, rows, cols, sums,
-                  blocks, how, m, gate, lr);
+                  blocks, how, fit, m, gate, lr);
 }
 
 void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, const real *blend, unsigned how,
-                 const struct muon_step *m, const struct step_gate *gate)
+                 struct tensor x, int n, const float *lr_mul, const real *blend, const real *fit,
+                 unsigned how, const struct muon_step *m, const struct step_gate *gate)
 {
     struct cuda_ops *c = cuda_of(o);
     int rows = (int)(x.rows / n), cols = (int)x.cols;
@@ -375,12 +397,12 @@ void gpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
     float *pq = (float *)q.data;
     with_type(x, [&](auto *px) {
         if (by_8 && halves)
-            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
+            both<8, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, fit, how, m, gate);
         else if (by_8)
-            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
+            both<8, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, fit, how, m, gate);
         else if (halves)
-            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
+            both<1, true>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, fit, how, m, gate);
         else
-            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, how, m, gate);
+            both<1, false>(c, w.data, low, pq, px, n, rows, cols, lr_mul, blend, fit, how, m, gate);
     });
 }

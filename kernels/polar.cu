@@ -19,6 +19,7 @@
  * f = (T + 1) / 2T: 2 k^2 m f + 2 k^3 f + 2 k^2 m. Bytes, each operand once: 2 (3 k m + 4 k^2).
  * Source: orthogonalisation.md 2, 3.
  */
+#include "f32_product.cuh"
 #include "gpu.h"
 #include "polar.h"
 #include "sm90/polar_gemm.h"
@@ -607,10 +608,50 @@ void gpu_polar_planned(struct ops *o, struct tensor x, int n, const double (*coe
                                       (size_t)x.rows, cudaMemcpyDeviceToDevice, c->stream));
 }
 
+/* In f32 by plain products, for numbers to compare with: the direct form, whatever the form asked for. */
+static void polar_f32(struct cuda_ops *c, struct tensor x, int n, const double (*coef)[3],
+                      int iters, unsigned how)
+{
+    int rows = (int)(x.rows / n), cols = (int)x.cols, k = rows < cols ? rows : cols;
+    bool tall = rows > cols;
+    size_t square = sizeof(float) * (size_t)k * k, whole = sizeof(float) * (size_t)rows * cols;
+    int many = f32_at_once(n, 2 * square + whole);
+    if (c->failed || !CUDA_NEED(c, !(how & POLAR_AOL), "AOL's scaling is for bf16"))
+        return;
+    char *at = (char *)cuda_workspace(c, 2 * cuda_round(square * many) + whole * many);
+    if (!at)
+        return;
+    float *a = (float *)cuda_cut(&at, cuda_round(square * many));
+    float *b = (float *)cuda_cut(&at, cuda_round(square * many)), *y = (float *)at;
+
+    for (int first = 0; first < n; first += many) {
+        int some = n - first < many ? n - first : many;
+        float *from = (float *)x.data + (int64_t)first * rows * cols, *to = y;
+        for (int t = 0; t < iters && !c->failed; t++) {
+            launch_products(c, { from, from, a, k, k, tall ? rows : cols, tall, !tall }, some);
+            f32_product p = { a, a, b, k, k, k };
+            p.alpha = (float)coef[t][2], p.beta = (float)coef[t][1], p.add = a;
+            launch_products(c, p, some);
+            p = { tall ? from : b, tall ? b : from, to, rows, cols, k };
+            p.beta = (float)coef[t][0], p.add = from;
+            launch_products(c, p, some);
+            float *spare = from;
+            from = to, to = spare;
+        }
+        if (from == y)
+            CUDA_TRY(c,
+                     cudaMemcpyAsync(to, from, whole * some, cudaMemcpyDeviceToDevice, c->stream));
+    }
+}
+
 void gpu_polar(struct ops *o, struct tensor x, int n, const double (*coef)[3], int iters,
                unsigned how)
 {
     struct cuda_ops *c = cuda_of(o);
+    if (x.dtype == DT_F32 && x.rows > 0) {
+        polar_f32(c, x, n, coef, iters, how);
+        return;
+    }
     struct polar_plan plan = polar_plan_for(c->sms, n, x.rows / n, x.cols);
 
     /* Two blocks of a tile take longer in sum, which only pays where others would be idle. */

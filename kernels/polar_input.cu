@@ -1,6 +1,6 @@
 /* polar_input.cu - the scaling by the norm that an orthogonal map starts from.
  *
- * Contract: op_list.h, optimizers.md 7. n matrices of `count` elements, in two launches because the
+ * Contract: op_list.h, optimizers.md 4.7. n matrices of `count` elements, in two launches because the
  * norm of a whole matrix is needed between them:
  *     squares   a block's sum of x^2, in double                                     x ->
  *     divide    the blocks' sums added in their order, y = x / (margin |x| + eps)   x -> y

@@ -640,6 +640,11 @@ static void count_ops(struct cuda_ops *c)
     o->head_eval = gpu_head_eval;
     o->muon_input = gpu_muon_input;
     o->polar_input = gpu_polar_input;
+    o->norm_fit = gpu_norm_fit;
+    o->spectral_norm = gpu_spectral_norm;
+    o->schatten4 = gpu_schatten4;
+    o->power = gpu_power;
+    o->select = gpu_select;
     o->variance = gpu_variance;
     o->polar = gpu_polar;
     o->normuon = gpu_normuon;

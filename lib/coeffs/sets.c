@@ -8,6 +8,14 @@
     { \
         3.4445, -4.7750, 2.0315 \
     }
+#define NEWTON \
+    { \
+        2, -1.5, 0.5 \
+    }
+#define HALLEY \
+    { \
+        1.875, -1.25, 0.375 \
+    }
 #define YOU_2_TO_5 \
     { 3.9505, -6.3029, 2.6377 }, { 3.7418, -5.5913, 2.3037 }, { 2.8769, -3.1427, 1.2046 }, \
     { \
@@ -85,6 +93,30 @@ static const struct coeffs_set sets[] = {
         JORDAN,
         { 2, -1.5, 0.5 },
         { 2, -1.5, 0.5 } } },
+    { "cubic12",
+      "(2, -1.5, 0.5) twelve times",
+      "modded-nanogpt, track 3",
+      false,
+      12,
+      { NEWTON, NEWTON, NEWTON, NEWTON, NEWTON, NEWTON, NEWTON, NEWTON, NEWTON, NEWTON, NEWTON,
+        NEWTON } },
+    { "long12",
+      "Polar Express, seven rows of four digits, then (1.875, -1.25, 0.375) five times",
+      "modded-nanogpt, track 3, result 23 (Muown)",
+      false,
+      12,
+      { { 8.2051, -22.9019, 16.4607 },
+        { 4.0664, -2.8612, 0.5184 },
+        { 3.9096, -2.8234, 0.5250 },
+        { 3.2856, -2.4153, 0.4853 },
+        { 2.2779, -1.6198, 0.3985 },
+        { 1.8726, -1.2307, 0.3585 },
+        { 1.8564, -1.2132, 0.3568 },
+        HALLEY,
+        HALLEY,
+        HALLEY,
+        HALLEY,
+        HALLEY } },
     { "aol-2025",
       "four rows after AOL, of September 2025",
       "T. Boissin, flash-newton-schulz",

@@ -16,7 +16,7 @@ struct coeffs_set {
     const char *name, *about, *source;
     bool aol; /* for input scaled by AOL, not by its Frobenius norm */
     int n;
-    double row[10][3];
+    double row[12][3];
 };
 int coeffs_set_count(void);
 const struct coeffs_set *coeffs_set_at(int i);

@@ -98,6 +98,20 @@ static void adam_rule(const struct ckpt *c, const struct recipe *r, const struct
     u->eps_inside = r->optimizer.adam.eps_at == EPS_INSIDE;
 }
 
+/* True if the update has the norm of an orthogonal matrix, times the shape. */
+static bool keeps_orthogonal(const struct chain *c)
+{
+    bool polar = false;
+    for (int k = 0; k < c->n; k++) {
+        const struct stage_use *u = &c->use[k];
+        bool norm = u->id == STAGE_variance && !stage_has(u, "free") && !stage_has(u, "schatten4");
+        if (polar && u->id != STAGE_shape && u->id != STAGE_decay && u->id != STAGE_step && !norm)
+            return false;
+        polar |= u->id == STAGE_polar;
+    }
+    return polar;
+}
+
 static struct update_rule update_rule(const struct ckpt *c, const struct recipe *r,
                                       const struct view *v)
 {
@@ -114,7 +128,7 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
         return u;
     }
     const struct chain *chain = &s->rule.chain[0];
-    u.known = u.orthogonal = rule_chains(&s->rule) == 1 && chain_stage(chain, STAGE_polar);
+    u.known = u.orthogonal = rule_chains(&s->rule) == 1 && keeps_orthogonal(chain);
     u.rate = schedule_number(r, s, &chain->lr, &at) * at.lr *
              recipe_shape_factor(s, chain, (int64_t)v->unit) *
              s->lr_mul[v->unit % (uint64_t)s->n_lr];

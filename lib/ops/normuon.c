@@ -24,8 +24,10 @@ static real scale_of(struct norms *n, struct tensor q, int64_t i, real mean, rea
 }
 
 /* The Frobenius norm of the matrix stays: of count rows, or columns, of `each` numbers. */
-static void keep_norm(real *scale, const struct norms *n, int64_t count, int64_t each)
+static void keep_norm(real *scale, const struct norms *n, int64_t count, int64_t each, bool keeps)
 {
+    if (!keeps)
+        return;
     real before = (real)sqrt((double)each * n->before);
     real after = (real)sqrt((double)each * n->after);
     real keep = before / (after > (real)1e-10 ? after : (real)1e-10);
@@ -34,7 +36,8 @@ static void keep_norm(real *scale, const struct norms *n, int64_t count, int64_t
 }
 
 /* scale <- what the rows are multiplied by. */
-static void row_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend)
+static void row_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend,
+                       bool keeps)
 {
     struct norms n = { 0, 0 };
 
@@ -42,11 +45,12 @@ static void row_scales(real *scale, struct tensor q, struct tensor x, real *row,
         real_read(row, x, i * x.cols, x.cols);
         scale[i] = scale_of(&n, q, i, real_dot(row, row, x.cols) / (real)x.cols, blend);
     }
-    keep_norm(scale, &n, x.rows, x.cols);
+    keep_norm(scale, &n, x.rows, x.cols, keeps);
 }
 
 /* scale <- what the columns are multiplied by. */
-static void column_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend)
+static void column_scales(real *scale, struct tensor q, struct tensor x, real *row, real blend,
+                          bool keeps)
 {
     struct norms n = { 0, 0 };
 
@@ -58,7 +62,7 @@ static void column_scales(real *scale, struct tensor q, struct tensor x, real *r
     }
     for (int64_t j = 0; j < x.cols; j++)
         scale[j] = scale_of(&n, q, j, scale[j] / (real)x.rows, blend);
-    keep_norm(scale, &n, x.cols, x.rows);
+    keep_norm(scale, &n, x.cols, x.rows, keeps);
 }
 
 /* The new value of p, one rounding an operation. */
@@ -70,6 +74,15 @@ static inline real moved(real p, real d, real lr, real decay, unsigned how)
         return p - (shrinks ? p * decay * lr : 0);
     }
     return p - (shrinks ? p * decay * lr : 0) - d * lr;
+}
+
+/* The same with a rate of its own and a factor of what it leaves. */
+static inline real fitted(real p, real d, real lr, real decay, unsigned how, const real *fit)
+{
+    bool shrinks = how & MUON_PLAIN || (how & MUON_STRICT ? d * p > 0 : d * p >= 0);
+    real before = shrinks && !(how & MUON_BEHIND) ? p * decay * lr : 0;
+    p = (p - before - d * (lr * fit[0])) * fit[1];
+    return p - (shrinks && how & MUON_BEHIND ? p * decay * lr : 0);
 }
 
 /* w is the high and mant the low half of an f32; cut, not rounded. */
@@ -96,9 +109,10 @@ struct job {
     struct tensor w, mant, q, x;
     int64_t rows; /* of a matrix */
     const float *lr_mul;
+    const real *fit; /* two of each matrix, or NULL */
     real blend, lr, decay;
-    unsigned how;
-    bool round; /* variance alone */
+    unsigned how; /* MUON_ flags */
+    unsigned variance; /* VARIANCE_ flags, of variance alone */
     real *row, *scale; /* (cols), (rows or cols) of each thread */
 };
 
@@ -108,7 +122,7 @@ static void variance_of(const struct job *j, int64_t i, struct tensor x, real *r
     bool wide = j->rows < x.cols;
     int64_t n = wide ? x.cols : j->rows;
     struct tensor q = tensor_rows(tensor_shape(j->q, tensor_count(j->q), 1), i * n, n);
-    (wide ? column_scales : row_scales)(scale, q, x, row, j->blend);
+    (wide ? column_scales : row_scales)(scale, q, x, row, j->blend, !(j->variance & VARIANCE_FREE));
 }
 
 /* Row r of x, scaled, rounded to bf16 where asked. */
@@ -120,6 +134,22 @@ static void scaled_row(real *row, struct tensor x, int64_t r, const real *scale,
         row[c] *= scale[wide ? c : r];
     for (int64_t c = 0; round && c < x.cols; c++)
         row[c] = bf16_round((float)row[c]);
+}
+
+static void update_fitted(const struct job *j, int64_t at, const real *u, int64_t n, real lr,
+                          const real *fit)
+{
+    uint16_t *half = (uint16_t *)j->w.data + at, *mant = (uint16_t *)j->mant.data + at;
+    real *w = (real *)j->w.data + at;
+
+    for (int64_t i = 0; i < n && j->w.dtype != DT_BF16; i++)
+        w[i] = fitted(w[i], u[i], lr, j->decay, j->how, fit);
+    for (int64_t i = 0; i < n && j->w.dtype == DT_BF16; i++) {
+        real p = f32_from_bits((uint32_t)half[i] << 16 | mant[i]);
+        uint32_t bits = f32_bits((float)fitted(p, u[i], lr, j->decay, j->how, fit));
+        half[i] = (uint16_t)(bits >> 16);
+        mant[i] = (uint16_t)bits;
+    }
 }
 
 /* The loops of the built-in rules know their flags when they are compiled. */
@@ -156,7 +186,10 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
             scaled_row(row, x, r, scale, wide, x.dtype == DT_BF16);
         else
             real_read(row, x, r * cols, cols);
-        update_row(j, at, row, cols, lr);
+        if (j->fit)
+            update_fitted(j, at, row, cols, lr, j->fit + 2 * i);
+        else
+            update_row(j, at, row, cols, lr);
     }
 }
 
@@ -171,19 +204,19 @@ static void scale_matrix(void *arg, int64_t i, int64_t n, int thread)
     (void)n;
     variance_of(j, i, x, row, scale);
     for (int64_t r = 0; r < rows; r++) {
-        scaled_row(row, x, r, scale, wide, j->round);
+        scaled_row(row, x, r, scale, wide, j->variance & VARIANCE_ROUND);
         real_write(x, r * cols, row, cols, false);
     }
 }
 
-void cpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool round,
+void cpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, unsigned how,
                   const real *blend, const struct step_gate *gate)
 {
     int64_t rows = x.rows / n, cols = x.cols;
     struct job job = { .q = q,
                        .x = x,
                        .rows = rows,
-                       .round = round,
+                       .variance = how,
                        .row = cpu_scratch(o, 0, cpu_threads(o) * cols),
                        .scale = cpu_scratch(o, 1, cpu_threads(o) * (rows < cols ? cols : rows)) };
 
@@ -196,8 +229,8 @@ void cpu_variance(struct ops *o, struct tensor x, struct tensor q, int n, bool r
 }
 
 void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tensor q,
-                 struct tensor x, int n, const float *lr_mul, const real *blend, unsigned how,
-                 const struct muon_step *m, const struct step_gate *gate)
+                 struct tensor x, int n, const float *lr_mul, const real *blend, const real *fit,
+                 unsigned how, const struct muon_step *m, const struct step_gate *gate)
 {
     int64_t rows = x.rows / n, cols = x.cols;
     struct job job = { .w = w,
@@ -206,6 +239,7 @@ void cpu_normuon(struct ops *o, struct tensor w, struct tensor mant, struct tens
                        .x = x,
                        .rows = rows,
                        .lr_mul = lr_mul,
+                       .fit = fit,
                        .how = how,
                        .row = cpu_scratch(o, 0, cpu_threads(o) * cols),
                        .scale = cpu_scratch(o, 1, cpu_threads(o) * (rows < cols ? cols : rows)) };

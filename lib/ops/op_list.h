@@ -194,21 +194,52 @@ OP(merge_rows, struct tensor g, struct tensor rows, const struct row_merge *m);
  * g: gradient (any float dtype), times the gate's factor. raw: x = u, not scaled. blend: device. */
 OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool raw,
    const real *blend, const struct step_gate *gate);
-/* Elementwise: mom f32 <- mom + blend (g - mom); x f32 = the new mom, or nesterov mom - blend (mom - g).
- * No mom: x = g. g of any float type, which may be x; gradient: g is times the gate's factor. blend:
- * device. */
-OP(momentum, struct tensor x, struct tensor mom, struct tensor g, bool nesterov, const real *blend,
-   bool gradient, const struct step_gate *gate);
+/* Elementwise, f32: mom <- mom + b (g - mom), x = the new mom; how (MEAN_ flags, ops.h) says what else. No
+ * mom: x = g; no x: mom alone. g of any float type, which may be x. number (device): b = 1 - MU, and of
+ * MEAN_LION and MEAN_TERM what those say. age (device; NULL: 1) divides the mean: the mean of ones. */
+OP(momentum, struct tensor x, struct tensor mom, struct tensor g, unsigned how, const real *number,
+   const real *age, const struct step_gate *gate);
+/* Elementwise: v f32 <- v + b ((f g)^2 - v), x f32 <- x / (sqrt(v / age) + eps). g the gradient (any float
+ * type), f the gate's factor times c. number (device): b, eps, c; age (device; NULL: 1). */
+OP(second, struct tensor x, struct tensor v, struct tensor g, const real *number, const real *age,
+   const struct step_gate *gate);
+/* n matrices (R,C) each, x f32 <- a x + b y, where a and b follow from norms and products of x and y, of
+ * each matrix or of each row, as f says (struct norm_fit, norm_fit.h). */
+OP(norm_fit, struct tensor x, int n, const struct norm_fit *f);
 /* n matrices each: y (bf16 or f32) = x / (margin |x|_F + eps), x f32; raw: y = x. |x|_F not finite:
  * y = 0. y may be x. */
 OP(polar_input, struct tensor y, struct tensor x, int n, bool raw, double margin, double eps);
+/* Of n f32 matrices (R,C) each, out[i] (device): an estimate of the largest singular value of y, |y w| where
+ * w = 1 / sqrt(C) becomes y' y w at length 1 five times. turned as of norm_fit: C and R change places. */
+OP(spectral_norm, real *out, struct tensor y, int n, const bool *turned);
+/* Of n f32 matrices each, out[i] (device): |x x'|^(1/2), between the largest singular value and the norm. */
+OP(schatten4, real *out, struct tensor x, int n);
+/* n f32 matrices (R,C) each, R != C: x = d g, a number for each line of the long side: rows, or where R < C
+ * columns. first: d = 1 / max(|line of g|, 1e-7); else, of the x that comes in, d is times
+ * (min(R, C) / max(R, C) / max(|line of x|^2, 1e-14))^by. d (n,max(R,C)) f32. */
+OP(balance, struct tensor x, struct tensor g, struct tensor d, int n, bool first, double by);
+/* n f32 matrices each, x the polar factor of g: x <- (I + p E + p (p - 1) / 2 E^2) x s^P, p = P / 2,
+ * s = |g| + 1e-7, E = g g' / s^2 - I on the short side; x as it is where |P| < 1e-12. number (device): P. */
+OP(power, struct tensor x, struct tensor g, int n, const real *number);
+/* n f32 matrices (R,C) each: of the lines of the shorter side, rows where R <= C, x keeps the ceil(F n) whose
+ * sum of |mom| is largest, and is 0 in others; mom's kept lines are times D. number (device): F, D. turned:
+ * where R = C, columns. */
+OP(select, struct tensor x, struct tensor mom, int n, const bool *turned, const real *number,
+   const struct step_gate *gate);
+/* x (n R,C) f32 <- dv + 0.95 mom, mom <- 0.95 mom + dv, dv the gradient with respect to v; slope <- that of G.
+ * Where there was no update, G and the norms begin as those of the rows, or sqrt(0.33) at or below 1e-12. */
+OP(weightnorm_input, struct tensor x, int n, const struct weightnorm *s);
+/* From x, the polar factor: v <- v - lr 0.2 sqrt(L) x, G by Adam, w <- G v / max(|v|, 1e-12), the next norm, one
+ * update more. */
+OP(weightnorm, struct tensor x, int n, const struct weightnorm *s);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
 OP(scale, struct tensor x, int n, const float *each, const real *by);
 /* x f32 in place: 1, -1, or 0 where it is 0; NaN stays. */
 OP(sign, struct tensor x);
 /* x f32 of n matrices (R,C), in place: scaled by row, where R < C by column, to q's running mean square
- * (as normuon has it), the norm kept; round: to bf16 values. blend: 1 - beta, device. */
-OP(variance, struct tensor x, struct tensor q, int n, bool round, const real *blend,
+ * (as normuon has it), the norm kept, or not as how says; VARIANCE_ROUND: to bf16 values. blend: 1 - beta,
+ * device. */
+OP(variance, struct tensor x, struct tensor q, int n, unsigned how, const real *blend,
    const struct step_gate *gate);
 /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
@@ -225,9 +256,11 @@ OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned h
 /* The update from x (n R,C): variance q f32 with blend (1 - beta2, device), one a row (n R,1) or, where
  * R < C, one a column (n,C), norm-preserving; decay, cautious unless how (MUON_ flags) says otherwise;
  * master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is m->lr * lr_mul[i] (host
- * array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it is. */
+ * array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it is. fit not NULL, device (n,2),
+ * where q is none: of matrix i x moves by the rate times fit_i0, and what that leaves, a decay behind it
+ * left out, is times fit_i1. */
 OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
-   const float *lr_mul, const real *blend, unsigned how, const struct muon_step *m,
+   const float *lr_mul, const real *blend, const real *fit, unsigned how, const struct muon_step *m,
    const struct step_gate *gate);
 /* optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */

@@ -294,6 +294,64 @@ struct step_gate {
     int32_t late; /* the step before was skipped, which the host may not know yet */
     real norm; /* of all gradients, unscaled */
 };
+/* What momentum does besides, or in place of the mean. */
+enum {
+    MEAN_GRADIENT = 1, /* g is times the gate's factor */
+    MEAN_NESTEROV = 2, /* x = mom - b (mom - g) */
+    MEAN_SUM = 4, /* mom <- (1 - b) mom + g, with Nesterov's step x = g + (1 - b) mom */
+    MEAN_LION = 8, /* x = mom + b (g - mom) of the old mom; the new mom's b is number[1] */
+    MEAN_TERM = 16, /* x = number[1] mom; with Nesterov's step x less number[2] (x - g) */
+    MEAN_ADD = 32 /* of MEAN_TERM: added to x */
+};
+enum { VARIANCE_ROUND = 1, VARIANCE_FREE = 2 };
+/* What norm_fit makes of x, with y as it says; S, T, C: the number. */
+enum fit_to {
+    FIT_ROWS, /* each row to |x| / sqrt(R) */
+    FIT_RENORM, /* to sqrt(min(R, C)) */
+    FIT_RADIAL, /* without 1 - S of the part along y that a step by -x would lengthen y by */
+    FIT_FLOOR, /* to T |y| at least */
+    FIT_FLOOR_ROWS, /* each row so */
+    FIT_NORM, /* to |y| */
+    FIT_CONTRA, /* less C y / each, to the norm that it had */
+    FIT_HYPERBALL, /* x stays; out: what normuon needs to step along |y| x / |x| and to keep |y| */
+    FIT_PIN, /* x stays; out: what it needs to step by x to the norm that the radial part leaves */
+    /* Without sums: */
+    FIT_RATIO, /* times each / max(over, least) */
+    FIT_ADD, /* and T y */
+    FIT_LESS, /* less C y / each */
+    FIT_BLEND /* times 1 - T, and T y */
+};
+struct muon_step;
+struct norm_fit {
+    enum fit_to to;
+    struct tensor y,
+        low; /* f32, or bf16 with its u16 low halves: the weight; of FIT_NORM and FIT_CONTRA
+                             another f32 tensor; none where it is not read */
+    const bool
+        *turned; /* host (n): such a matrix is stored transposed, so its rows are columns; NULL */
+    const real *number; /* device */
+    const real *each, *over; /* device (n); each NULL: 1 */
+    double least;
+    real *out; /* device (n,2) */
+    /* Of the write, for out: */
+    const float *lr_mul; /* host (n) */
+    unsigned how; /* MUON_ flags */
+    const struct muon_step *m; /* device */
+};
+/* n matrices whose rows are G v / |v|. L is max(R, C), of which a matrix uses as many as it has rows. */
+struct weightnorm {
+    struct tensor w, low; /* the exact weight: f32, or bf16 with its u16 low halves */
+    struct tensor g; /* gradient */
+    real *mom; /* (n R,C) */
+    real *gain, *gain_mean, *gain_second, *norm, *first; /* (n,L) */
+    real *updates; /* (n,1) */
+    real *slope; /* (n,L) of the step: gradients of the gains */
+    const bool *turned; /* as of struct norm_fit */
+    const float *lr_mul; /* host (n) */
+    const real *number; /* device: target of the norm, steps, power */
+    const struct muon_step *m; /* device */
+    const struct step_gate *gate;
+};
 /* How normuon's decay goes: of all elements; where update times weight is > 0, not >= 0; of the weight that
  * the update has moved. */
 enum { MUON_PLAIN = 1, MUON_STRICT = 2, MUON_BEHIND = 4 };

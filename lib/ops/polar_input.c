@@ -1,4 +1,4 @@
-/* polar_input.c - the scaling by the norm that an orthogonal map starts from (optimizers.md 7). */
+/* polar_input.c - the scaling by the norm that an orthogonal map starts from (optimizers.md 4.7). */
 #include "ops/cpu.h"
 
 enum { BLOCK = 512 };

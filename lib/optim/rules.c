@@ -2,6 +2,7 @@
 #include "optim/rules.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,16 @@ struct compiled {
     int n[2];
     struct tensor x; /* X, as w_own: f32, or of a fused line polar's type */
     struct tensor narrow; /* polar's work, where X is wider */
+    struct tensor kept; /* X as a kernel, balance or power reads it */
+    struct tensor entered; /* X that entered polar */
+    struct tensor soft, weights; /* the sum of polar's iterates; (SOFT_ROWS,1) */
+    struct tensor mean; /* what the last momentum gave */
+    struct tensor line; /* (own matrices, long side): of balance */
+    struct tensor norm[2]; /* (own matrices,1) */
+    struct tensor ones; /* (own matrices,1), whose means correct others */
+    struct tensor fit; /* (own matrices,2), of a write that fits */
     float *lr_mul[2], *shape[2]; /* of the own matrices: multipliers of the rate, of X */
+    bool *turned; /* of the own matrices: rows are columns */
 };
 
 /* -- what a stage reads ---------------------------------------------------------------------- */
@@ -69,39 +79,254 @@ static enum dtype polar_dtype(const struct recipe *r, const struct param_spec *s
 
 /* -- stages alone -------------------------------------------------------------------------- */
 
-/* The chain's first stage reads the gradient, later ones X. */
-static void run_momentum(const struct call *c)
+static const real *numbers_of(const struct call *c) { return hyper_of(c)->number[c->first]; }
+
+/* Moves the mean of ones that corrects the stage's mean; NULL where the stage has not the word. */
+static const real *age_of(const struct call *c, const char *flag)
+{
+    if (flag && !stage_has(&c->c->use[c->first], flag))
+        return NULL;
+    struct tensor age = optim_stage_state(&c->z->p[c->i], c->chain, c->first, 1);
+    ops_of(c)->momentum(ops_of(c), NO_TENSOR, age, rule_of(c)->ones, 0, numbers_of(c), NULL,
+                        gate_of(c));
+    return age.data;
+}
+
+/* Keeps a mean that a later stage reads. */
+static void keep_mean(const struct call *c)
+{
+    if (rule_of(c)->mean.data)
+        ops_of(c)->copy(ops_of(c), rule_of(c)->mean, rule_of(c)->x);
+}
+
+/* A running mean of the gradient, where the stage is the chain's first, else of X. */
+static void run_mean(const struct call *c, unsigned how, const real *age)
 {
     struct tensor x = rule_of(c)->x;
     ops_of(c)->momentum(ops_of(c), x, state_of(c, c->first), c->first ? x : param_of(c)->g_own,
-                        stage_has(&c->c->use[c->first], "nesterov"), &hyper_of(c)->number[c->first],
-                        c->first == 0, gate_of(c));
+                        how | (c->first ? 0 : MEAN_GRADIENT), numbers_of(c), age, gate_of(c));
+    keep_mean(c);
+}
+
+static void run_momentum(const struct call *c)
+{
+    const struct stage_use *u = &c->c->use[c->first];
+    run_mean(c,
+             (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0) | (stage_has(u, "sum") ? MEAN_SUM : 0),
+             age_of(c, "corrected"));
+}
+
+static void run_lion(const struct call *c) { run_mean(c, MEAN_LION, NULL); }
+
+/* All terms read what came in before the first. */
+static void run_kernel(const struct call *c)
+{
+    const struct stage_use *u = &c->c->use[c->first];
+    struct tensor x = rule_of(c)->x, in = rule_of(c)->kept;
+    bool gradient = c->c->use[0].id == STAGE_kernel, first = stage_has(u, "first");
+    unsigned how = MEAN_TERM | (first ? 0 : MEAN_ADD) | (gradient ? MEAN_GRADIENT : 0) |
+                   (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0);
+
+    if (first && !gradient)
+        ops_of(c)->copy(ops_of(c), in, x);
+    ops_of(c)->momentum(ops_of(c), x, state_of(c, c->first), gradient ? param_of(c)->g_own : in,
+                        how, numbers_of(c), age_of(c, "c"), gate_of(c));
+    keep_mean(c);
+}
+
+static void run_second(const struct call *c)
+{
+    ops_of(c)->second(ops_of(c), rule_of(c)->x, state_of(c, c->first), param_of(c)->g_own,
+                      numbers_of(c), age_of(c, "corrected"), gate_of(c));
+}
+
+/* Returns the exact weight of the own matrices; low: of a bf16 one its low halves. */
+static struct tensor exact_weight(const struct call *c, struct tensor *low)
+{
+    const struct optim_param *q = &c->z->p[c->i];
+    struct fp8_copy copy;
+    struct adam_param weight = optim_weight(c->z, c->i, &copy);
+    *low = q->master.t.data ? NO_TENSOR : q->mantissa;
+    return q->master.t.data ? q->master.t : weight.w;
+}
+
+static void fit(const struct call *c, enum fit_to to)
+{
+    struct norm_fit f = { .to = to, .turned = rule_of(c)->turned, .number = numbers_of(c) };
+    if (to != FIT_ROWS && to != FIT_RENORM)
+        f.y = exact_weight(c, &f.low);
+    ops_of(c)->norm_fit(ops_of(c), rule_of(c)->x, matrices_of(c), &f);
+}
+
+static void run_rows(const struct call *c) { fit(c, FIT_ROWS); }
+static void run_renorm(const struct call *c) { fit(c, FIT_RENORM); }
+static void run_radial(const struct call *c) { fit(c, FIT_RADIAL); }
+static void run_floor(const struct call *c)
+{
+    fit(c, stage_has(&c->c->use[c->first], "row") ? FIT_FLOOR_ROWS : FIT_FLOOR);
+}
+
+static void run_select(const struct call *c)
+{
+    static const int ADDS = 2; /* a number that is 0: the sum forgets nothing */
+    struct tensor x = rule_of(c)->x, mom = state_of(c, c->first);
+    unsigned how = MEAN_SUM | (c->first ? 0 : MEAN_GRADIENT);
+    ops_of(c)->momentum(ops_of(c), x, mom, c->first ? x : param_of(c)->g_own, how,
+                        numbers_of(c) + ADDS, NULL, gate_of(c));
+    ops_of(c)->select(ops_of(c), x, mom, matrices_of(c), rule_of(c)->turned, numbers_of(c),
+                      gate_of(c));
+}
+
+/* The mean becomes Adam's step, of which the norm alone is read. */
+static void run_graft(const struct call *c)
+{
+    struct tensor mean = rule_of(c)->mean;
+    struct norm_fit f = { .to = FIT_NORM, .y = mean };
+    ops_of(c)->second(ops_of(c), mean, state_of(c, c->first), param_of(c)->g_own, numbers_of(c),
+                      age_of(c, NULL), gate_of(c));
+    ops_of(c)->norm_fit(ops_of(c), rule_of(c)->x, matrices_of(c), &f);
+}
+
+/* norm[k] <- N of x's matrices. */
+static void take_schatten4(const struct call *c, int k, struct tensor x)
+{
+    ops_of(c)->schatten4(ops_of(c), rule_of(c)->norm[k].data, x, matrices_of(c));
+}
+
+/* x's matrices times norm[to], or 1, over norm[from]. */
+static void times_ratio(const struct call *c, struct tensor x, int to, int from, double least)
+{
+    struct norm_fit f = { .to = FIT_RATIO, .least = least };
+    f.each = to < 0 ? NULL : rule_of(c)->norm[to].data, f.over = rule_of(c)->norm[from].data;
+    ops_of(c)->norm_fit(ops_of(c), x, matrices_of(c), &f);
+}
+
+/* The iterates of polar one by one, and their weighted sum. */
+static void iterate_apart(const struct call *c, struct tensor y)
+{
+    struct tensor sum = rule_of(c)->soft;
+    struct norm_fit f = { .to = FIT_ADD, .y = y, .number = rule_of(c)->weights.data };
+
+    ops_of(c)->zero(ops_of(c), sum);
+    for (int k = 0; k < SOFT_ROWS; k++, f.number++) {
+        ops_of(c)->norm_fit(ops_of(c), sum, matrices_of(c), &f);
+        ops_of(c)->polar(ops_of(c), y, matrices_of(c), c->c->polar.row + k, 1, 0);
+    }
 }
 
 /* X <- the orthogonal factor of y, which is scaled for it. */
 static void orthogonalise(const struct call *c, struct tensor y, const struct stage_use *u)
 {
-    ops_of(c)->polar(ops_of(c), y, matrices_of(c), c->c->polar.row, c->c->polar.n,
-                     polar_how(c->z->recipe, u));
+    if (chain_stage(c->c, STAGE_soft))
+        iterate_apart(c, y);
+    else
+        ops_of(c)->polar(ops_of(c), y, matrices_of(c), c->c->polar.row, c->c->polar.n,
+                         polar_how(c->z->recipe, u));
     if (y.data != rule_of(c)->x.data)
         ops_of(c)->copy(ops_of(c), rule_of(c)->x, y);
+}
+
+/* X <- its orthogonal factor. */
+static void polar_of_x(const struct call *c, double margin, double eps)
+{
+    const struct stage_use *u = &c->c->use[c->first];
+    struct tensor x = rule_of(c)->x, y = rule_of(c)->narrow.data ? rule_of(c)->narrow : x;
+    bool by_schatten4 = stage_has(u, "schatten4");
+
+    if (by_schatten4) {
+        take_schatten4(c, 0, x);
+        times_ratio(c, x, -1, 0, 1e-7);
+    }
+    ops_of(c)->polar_input(ops_of(c), y, x, matrices_of(c), by_schatten4 || stage_has(u, "aol"),
+                           margin, eps);
+    orthogonalise(c, y, u);
+}
+
+static void keep_entered(const struct call *c)
+{
+    if (rule_of(c)->entered.data)
+        ops_of(c)->copy(ops_of(c), rule_of(c)->entered, rule_of(c)->x);
 }
 
 static void run_polar(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
-    struct tensor x = rule_of(c)->x, y = rule_of(c)->narrow.data ? rule_of(c)->narrow : x;
-    ops_of(c)->polar_input(ops_of(c), y, x, matrices_of(c), stage_has(u, "aol"),
-                           u->number[0].value[0], u->number[1].value[0]);
-    orthogonalise(c, y, u);
+    const struct param_spec *s = param_of(c)->spec;
+    struct tensor x = rule_of(c)->x, g = rule_of(c)->kept;
+    double margin = u->number[0].value[0], eps = u->number[1].value[0];
+    int times = s->rows == s->cols ? 0 : (int)u->number[2].value[0];
+
+    keep_entered(c);
+    if (times)
+        ops_of(c)->copy(ops_of(c), g, x);
+    for (int k = 0; k < times; k++) {
+        ops_of(c)->balance(ops_of(c), x, g, rule_of(c)->line, matrices_of(c), k == 0,
+                           u->number[3].value[0]);
+        polar_of_x(c, margin, eps);
+    }
+    if (!times)
+        polar_of_x(c, margin, eps);
+}
+
+static void run_power(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x, g = rule_of(c)->kept;
+    keep_entered(c);
+    ops_of(c)->copy(ops_of(c), g, x);
+    polar_of_x(c, 1, 1e-7);
+    ops_of(c)->power(ops_of(c), x, g, matrices_of(c), numbers_of(c));
+}
+
+static void run_contra(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x;
+    bool gram = stage_has(&c->c->use[c->first], "schatten4");
+    struct norm_fit f = { .to = gram ? FIT_LESS : FIT_CONTRA,
+                          .y = rule_of(c)->entered,
+                          .number = numbers_of(c),
+                          .each = rule_of(c)->norm[0].data };
+    if (gram) {
+        take_schatten4(c, 0, f.y);
+        take_schatten4(c, 1, x);
+    } else {
+        ops_of(c)->spectral_norm(ops_of(c), rule_of(c)->norm[0].data, f.y, matrices_of(c),
+                                 rule_of(c)->turned);
+    }
+    ops_of(c)->norm_fit(ops_of(c), x, matrices_of(c), &f);
+    if (gram) {
+        take_schatten4(c, 0, x);
+        times_ratio(c, x, 1, 0, 1e-10);
+    }
+}
+
+static void run_soft(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x, sum = rule_of(c)->soft;
+    struct norm_fit f = { .to = FIT_BLEND, .y = sum, .number = numbers_of(c) };
+    take_schatten4(c, 0, x);
+    take_schatten4(c, 1, sum);
+    times_ratio(c, sum, 0, 1, 1e-10);
+    ops_of(c)->norm_fit(ops_of(c), x, matrices_of(c), &f);
+    take_schatten4(c, 1, x);
+    times_ratio(c, x, 0, 1, 1e-10);
 }
 
 static void run_variance(const struct call *c)
 {
-    bool round = stage_has(&c->c->use[c->first], "round") &&
-                 polar_dtype(c->z->recipe, param_of(c)->spec) == DT_BF16;
-    ops_of(c)->variance(ops_of(c), rule_of(c)->x, state_of(c, c->first), matrices_of(c), round,
-                        &hyper_of(c)->number[c->first], gate_of(c));
+    const struct stage_use *u = &c->c->use[c->first];
+    struct tensor x = rule_of(c)->x;
+    bool gram = stage_has(u, "schatten4");
+    bool round = stage_has(u, "round") && polar_dtype(c->z->recipe, param_of(c)->spec) == DT_BF16;
+    unsigned how =
+        (round ? VARIANCE_ROUND : 0) | (gram || stage_has(u, "free") ? VARIANCE_FREE : 0);
+    if (gram)
+        take_schatten4(c, 0, x);
+    ops_of(c)->variance(ops_of(c), x, state_of(c, c->first), matrices_of(c), how, numbers_of(c),
+                        gate_of(c));
+    if (gram) {
+        take_schatten4(c, 1, x);
+        times_ratio(c, x, 0, 1, 1e-10);
+    }
 }
 
 /* With lr it is part of the write's rates. */
@@ -114,8 +339,7 @@ static void run_shape(const struct call *c)
 
 static void run_scale(const struct call *c)
 {
-    ops_of(c)->scale(ops_of(c), rule_of(c)->x, matrices_of(c), NULL,
-                     &hyper_of(c)->number[c->first]);
+    ops_of(c)->scale(ops_of(c), rule_of(c)->x, matrices_of(c), NULL, numbers_of(c));
 }
 
 static void run_sign(const struct call *c) { ops_of(c)->sign(ops_of(c), rule_of(c)->x); }
@@ -132,8 +356,9 @@ static unsigned decay_of(const struct chain *c)
 }
 
 /* Moves the exact value, and makes of it the weight where that is stored otherwise. second: of a variance
- * that is part of the write; or none. */
-static void write_weight(const struct call *c, struct tensor second, const real *blend)
+ * that is part of the write; or none. fit: as of op normuon. */
+static void write_weight(const struct call *c, struct tensor second, const real *blend,
+                         const real *fit)
 {
     const struct optim_param *q = &c->z->p[c->i];
     struct fp8_copy copy;
@@ -141,17 +366,70 @@ static void write_weight(const struct call *c, struct tensor second, const real 
     struct tensor exact = q->master.t.data ? q->master.t : weight.w;
 
     ops_of(c)->normuon(ops_of(c), exact, q->mantissa, second, rule_of(c)->x, matrices_of(c),
-                       rule_of(c)->lr_mul[c->chain], blend, decay_of(c->c), &hyper_of(c)->write,
-                       gate_of(c));
+                       rule_of(c)->lr_mul[c->chain], blend, fit, decay_of(c->c),
+                       &hyper_of(c)->write, gate_of(c));
     if (q->master.t.data)
         ops_of(c)->store(ops_of(c), &weight, exact);
     else if (weight.copy)
         ops_of(c)->quantize(ops_of(c), &copy, weight.w);
 }
 
+/* A write that keeps the weight to a norm, which follows from sums over the weight and X. */
+static void write_fitted(const struct call *c, enum fit_to to)
+{
+    real *out = rule_of(c)->fit.data;
+    struct norm_fit f = { .to = to,
+                          .out = out,
+                          .lr_mul = rule_of(c)->lr_mul[c->chain],
+                          .how = decay_of(c->c),
+                          .m = &hyper_of(c)->write };
+    f.y = exact_weight(c, &f.low);
+    ops_of(c)->norm_fit(ops_of(c), rule_of(c)->x, matrices_of(c), &f);
+    write_weight(c, NO_TENSOR, NULL, out);
+}
+
 /* The write does it. */
 static void run_decay(const struct call *c) { (void)c; }
-static void run_step(const struct call *c) { write_weight(c, NO_TENSOR, NULL); }
+static void run_step(const struct call *c)
+{
+    if (stage_has(&c->c->use[c->first], "pin"))
+        write_fitted(c, FIT_PIN);
+    else
+        write_weight(c, NO_TENSOR, NULL, NULL);
+}
+static void run_hyperball(const struct call *c) { write_fitted(c, FIT_HYPERBALL); }
+/* Gains and directions of rows, which polar makes orthogonal between the two. */
+static void run_weightnorm(const struct call *c)
+{
+    const struct optim_param *q = &c->z->p[c->i];
+    struct fp8_copy copy;
+    struct adam_param weight = optim_weight(c->z, c->i, &copy);
+    struct tensor state[6], x = rule_of(c)->x;
+    for (int k = 0; k < 6; k++)
+        state[k] = optim_stage_state(q, c->chain, c->first, k + 1);
+    struct weightnorm s = { .g = param_of(c)->g_own,
+                            .mom = state_of(c, c->first).data,
+                            .gain = state[0].data,
+                            .gain_mean = state[1].data,
+                            .gain_second = state[2].data,
+                            .norm = state[3].data,
+                            .first = state[4].data,
+                            .updates = state[5].data,
+                            .slope = rule_of(c)->line.data,
+                            .turned = rule_of(c)->turned,
+                            .lr_mul = rule_of(c)->lr_mul[c->chain],
+                            .number = numbers_of(c),
+                            .m = &hyper_of(c)->write,
+                            .gate = gate_of(c) };
+    s.w = exact_weight(c, &s.low);
+    ops_of(c)->weightnorm_input(ops_of(c), x, matrices_of(c), &s);
+    polar_of_x(c, 1, 1e-7);
+    ops_of(c)->weightnorm(ops_of(c), x, matrices_of(c), &s);
+    if (q->master.t.data)
+        ops_of(c)->store(ops_of(c), &weight, s.w);
+    else if (weight.copy)
+        ops_of(c)->quantize(ops_of(c), &copy, weight.w);
+}
 /* optim/step.c updates all of adam's parameters of a step in few launches. */
 static void run_adam(const struct call *c) { (void)c; }
 
@@ -167,7 +445,7 @@ static void run_momentum_polar(const struct call *c)
     const struct stage_use *u = &c->c->use[c->first + 1];
     struct tensor y = rule_of(c)->narrow.data ? rule_of(c)->narrow : rule_of(c)->x;
     ops_of(c)->muon_input(ops_of(c), y, state_of(c, c->first), param_of(c)->g_own, matrices_of(c),
-                          stage_has(u, "aol"), &hyper_of(c)->number[c->first], gate_of(c));
+                          stage_has(u, "aol"), numbers_of(c), gate_of(c));
     orthogonalise(c, y, u);
 }
 
@@ -175,14 +453,17 @@ static void run_momentum_polar(const struct call *c)
 static bool is_record_polar(const struct chain *c, int first)
 {
     const struct stage_use *u = &c->use[first + 1];
-    return first == 0 && stage_has(&c->use[0], "nesterov") &&
+    return first == 0 && stage_has(&c->use[0], "nesterov") && !stage_has(&c->use[0], "sum") &&
+           !stage_has(&c->use[0], "corrected") && !stage_has(u, "schatten4") &&
+           u->number[2].value[0] == 0 && !chain_stage(c, STAGE_contra) &&
+           !chain_stage(c, STAGE_soft) && !chain_stage(c, STAGE_graft) &&
            (stage_has(u, "aol") ||
             (u->number[0].value[0] == 1.02 && u->number[1].value[0] == 1e-6));
 }
 
 static void run_variance_write(const struct call *c)
 {
-    write_weight(c, state_of(c, c->first), &hyper_of(c)->number[c->first]);
+    write_weight(c, state_of(c, c->first), numbers_of(c), NULL);
 }
 
 /* What stands between variance and step is part of the write: rates and decay. The op rounds to the type of
@@ -192,7 +473,7 @@ static bool is_record_write(const struct chain *c, int first)
     const struct stage_use *shape = chain_stage(c, STAGE_shape);
     return first == 2 && c->use[0].id == STAGE_momentum && c->use[1].id == STAGE_polar &&
            is_record_polar(c, 0) && stage_has(&c->use[2], "round") &&
-           (!shape || stage_has(shape, "lr"));
+           !stage_has(&c->use[c->write], "pin") && (!shape || stage_has(shape, "lr"));
 }
 
 static const struct fused fused[] = {
@@ -243,7 +524,8 @@ static bool stays_narrow(const struct chain *c, bool fuse)
     for (int k = 0; k < n; k++) {
         enum stage_id id = c->use[l[k].first].id;
         bool rates = id == STAGE_shape && stage_has(&c->use[l[k].first], "lr");
-        if (l[k].n == 1 && (k == 0 || (id != STAGE_decay && id != STAGE_step && !rates)))
+        bool plain = id == STAGE_step && !stage_has(&c->use[l[k].first], "pin");
+        if (l[k].n == 1 && (k == 0 || (id != STAGE_decay && !plain && !rates)))
             return false;
     }
     return true;
@@ -280,10 +562,83 @@ static int factors(struct compiled *x, const struct param *p, int chain)
         return err_memory();
     for (int64_t m = 0; m < n; m++) {
         double f = recipe_shape_factor(p->spec, c, first + m);
+        bool padding = p->spec->matrices > 1 && first + m >= p->used;
         x->shape[chain][m] = (float)f;
         x->lr_mul[chain][m] =
-            (float)((of_rate ? f : 1) * p->spec->lr_mul[(first + m) % p->spec->n_lr]);
+            padding ? 0 : (float)((of_rate ? f : 1) * p->spec->lr_mul[(first + m) % p->spec->n_lr]);
     }
+    return 0;
+}
+
+/* Numbers of the device that stay. */
+static struct tensor constants(struct optim *z, const real *x, int64_t n, const char *what)
+{
+    struct tensor t = optim_take(z, DT_REAL, n, 1, what);
+    z->ops->upload(z->ops, t.data, x, (size_t)n * sizeof *x);
+    return t;
+}
+
+/* What the chain's stages keep beside X, in the same memory as the other chain's. */
+static void take_for(struct optim *z, int i, const struct chain *c)
+{
+    /* Of the iterates before each row: a fit of a power 0.1 of the singular values (optimizers.md 4.7). */
+    static const real soft[SOFT_ROWS] = {
+        (real)0.1091613623,  (real)0.07085664498, (real)0.05210528973, (real)0.05457295795,
+        (real)0.05011334061, (real)0.03334622198, (real)0.05022104481, (real)0.1053727358,
+        (real)0.1187323776,  (real)0.1185061091,  (real)0.1185059576,  (real)0.1185059576
+    };
+    const struct param *p = &z->banks->p[i];
+    struct compiled *x = z->p[i].rule;
+    int64_t n = own_matrices(p), rows = p->w_own.rows, cols = p->w_own.cols;
+    int64_t most = p->spec->rows > p->spec->cols ? p->spec->rows : p->spec->cols;
+    bool kernel = false, aged = false, norms = false, fits = false, mean = false;
+
+    for (int k = 0; k < c->n; k++) {
+        const struct stage_use *u = &c->use[k];
+        aged |= stage_has(u, "corrected") || stage_has(u, "c") || u->id == STAGE_graft;
+        kernel |= k && u->id == STAGE_kernel;
+        fits |= u->id == STAGE_hyperball || stage_has(u, "pin");
+        norms |= stage_has(u, "schatten4") || u->id == STAGE_contra || u->id == STAGE_soft;
+        mean |= u->id == STAGE_graft;
+    }
+    const struct stage_use *polar = chain_stage(c, STAGE_polar);
+    bool balance = polar && polar->number[2].value[0] > 0 && p->spec->rows != p->spec->cols;
+    if (!x->kept.data && (kernel || balance || chain_stage(c, STAGE_power)))
+        x->kept = optim_take(z, DT_F32, rows, cols, "what a stage reads");
+    if (!x->entered.data && chain_stage(c, STAGE_contra))
+        x->entered = optim_take(z, DT_F32, rows, cols, "what enters polar");
+    if (!x->mean.data && mean)
+        x->mean = optim_take(z, DT_F32, rows, cols, "a mean to graft");
+    if (!x->line.data && (balance || chain_stage(c, STAGE_weightnorm)))
+        x->line = optim_take(z, DT_REAL, n, most, "scales of lines");
+    if (!x->fit.data && fits)
+        x->fit = optim_take(z, DT_REAL, n, 2, "norms of a write");
+    for (int k = 0; k < 2 && norms && !x->norm[1].data; k++)
+        x->norm[k] = optim_take(z, DT_REAL, n, 1, "norms");
+    if (!x->soft.data && chain_stage(c, STAGE_soft)) {
+        x->soft = optim_take(z, DT_F32, rows, cols, "iterates of polar");
+        x->weights = constants(z, soft, SOFT_ROWS, "weights of iterates");
+    }
+    if (!x->ones.data && aged) {
+        real one[n + 1];
+        for (int64_t m = 0; m < n; m++)
+            one[m] = 1;
+        x->ones = constants(z, one, n, "ones");
+    }
+}
+
+static int take_more(struct optim *z, int i)
+{
+    const struct param *p = &z->banks->p[i];
+    struct compiled *x = z->p[i].rule;
+    int64_t n = own_matrices(p), first = p->spec->matrices > 1 ? p->own_first : 0;
+
+    for (int c = 0; c < rule_chains(&p->spec->rule); c++)
+        take_for(z, i, &p->spec->rule.chain[c]);
+    if (!(x->turned = malloc((size_t)n * sizeof *x->turned + 1)))
+        return err_memory();
+    for (int64_t m = 0; m < n; m++)
+        x->turned[m] = recipe_is_transposed(p->spec, first + m);
     return 0;
 }
 
@@ -305,7 +660,8 @@ int rules_init(struct optim *z, int i)
             continue;
         x->n[c] = chain_compile(&rule->chain[c], fuse, x->launch[c]);
         narrow &= stays_narrow(&rule->chain[c], fuse);
-        polar |= chain_stage(&rule->chain[c], STAGE_polar) != NULL;
+        polar |=
+            chain_stage(&rule->chain[c], STAGE_polar) || chain_stage(&rule->chain[c], STAGE_power);
         rc = factors(x, p, c);
     }
     if (rc)
@@ -314,7 +670,7 @@ int rules_init(struct optim *z, int i)
     x->x = optim_take(z, narrow ? type : DT_F32, rows, cols, "update");
     if (!narrow && polar && type != DT_F32)
         x->narrow = optim_take(z, type, rows, cols, "update to orthogonalise");
-    return 0;
+    return take_more(z, i);
 }
 
 void rules_release(struct optim_param *q)
@@ -323,6 +679,8 @@ void rules_release(struct optim_param *q)
         free(q->rule->lr_mul[c]);
         free(q->rule->shape[c]);
     }
+    if (q->rule)
+        free(q->rule->turned);
     free(q->rule);
     q->rule = NULL;
 }
@@ -337,12 +695,22 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
     const struct stage_use *decay = chain_stage(c, STAGE_decay);
     double lr = schedule_number(r, s, &c->lr, at) * at->lr, second = schedule_second_part(r, s, at);
 
+    double scale = 1; /* of the gradient that later stages read */
     for (int k = 0; k < c->n; k++) {
-        double v = schedule_number(r, s, &c->use[k].number[0], at);
-        bool mean = stage_rows[c->use[k].id].what & STAGE_MEAN;
-        h->number[k] = (real)(mean ? 1 - v : v);
-        if (c->use[k].id == STAGE_momentum && r->optimizer.muon.blend_f32)
-            h->number[k] = 1 - (float)v;
+        const struct stage_use *u = &c->use[k];
+        for (int i = 0; i < STAGE_NUMBERS; i++) {
+            double v = schedule_number(r, s, &u->number[i], at);
+            h->number[k][i] = (real)(stage_mean(&stage_rows[u->id], i) ? 1 - v : v);
+            if (u->id == STAGE_momentum && i == 0 && r->optimizer.muon.blend_f32)
+                h->number[k][i] = 1 - (float)v;
+        }
+        if (u->id == STAGE_scale)
+            scale *= schedule_number(r, s, &u->number[0], at);
+        if (u->id == STAGE_second || u->id == STAGE_graft)
+            h->number[k][2] = (real)scale;
+        if (u->id == STAGE_soft)
+            h->number[k][0] =
+                (real)fmin(schedule_number(r, s, &u->number[0], at), u->number[1].value[0]);
     }
     h->write.lr = (real)lr;
     if (decay)
@@ -350,6 +718,13 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
                                 schedule_number(r, s, &decay->number[0], at) * s->wd_mul);
     if (rule_chains(&s->rule) > 1)
         h->write.lr *= (real)(chain ? second : 1 - second);
+}
+
+/* True of stages that read the gradient itself where they are a chain's first. */
+static bool reads_gradient(enum stage_id id)
+{
+    return id == STAGE_momentum || id == STAGE_kernel || id == STAGE_lion || id == STAGE_select ||
+           id == STAGE_weightnorm;
 }
 
 void rules_update(struct optim *z, int i, unsigned chains)
@@ -361,9 +736,9 @@ void rules_update(struct optim *z, int i, unsigned chains)
         struct call call = { z, i, c, &z->recipe->params[i].rule.chain[c], 0 };
         if (!x->n[c] || !(chains >> c & 1))
             continue;
-        if (call.c->use[0].id != STAGE_momentum) /* which reads the gradient itself */
-            z->ops->momentum(z->ops, x->x, NO_TENSOR, z->banks->p[i].g_own, false, NULL, true,
-                             gate_of(&call));
+        if (!reads_gradient(call.c->use[0].id))
+            z->ops->momentum(z->ops, x->x, NO_TENSOR, z->banks->p[i].g_own, MEAN_GRADIENT, NULL,
+                             NULL, gate_of(&call));
         for (int k = 0; k < x->n[c]; k++) {
             call.first = x->launch[c][k].first;
             x->launch[c][k].run(&call);

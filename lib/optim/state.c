@@ -596,7 +596,8 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
             bool whole = !q->state[k].sharded;
             if (q->state[k].role == STATE_GRADIENT && !q->waits)
                 continue;
-            int64_t units = q->state[k].role == STATE_AMAX ? q->held[k].rows : p->units;
+            bool one = q->state[k].matrices == 1 && whole; /* rows of its own number */
+            int64_t units = one ? q->held[k].rows : p->units;
             out[n++] = (struct optim_tensor){ .param = i,
                                               .state = &q->state[k],
                                               .kind = q->state[k].kind,

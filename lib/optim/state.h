@@ -79,7 +79,7 @@ struct optim_gate {
 /* Numbers of a chain in one step. */
 struct chain_hyper {
     struct muon_step write;
-    real number[MAX_USES]; /* of each stage its first, as its op wants it */
+    real number[MAX_USES][STAGE_NUMBERS]; /* of each stage, as its op wants them */
 };
 /* Hyperparameters of one step, by parameter: in device memory, so that a captured graph reads the
  * values of its step. */

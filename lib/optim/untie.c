@@ -145,6 +145,10 @@ static void move_state(struct optim *z, const struct row_scaled *to, const struc
     struct tensor dst = to->t, src = from->t;
     if (!from->t.data)
         return;
+    if (tensor_count(dst) == 1 && tensor_count(src) == 1) { /* one number for all elements */
+        z->ops->copy(z->ops, dst, src);
+        return;
+    }
     if (from->scale) /* codes, whatever they stand for */
         dst.dtype = src.dtype = from->t.dtype == DT_F16 ? DT_U16 : DT_U8;
     transpose_shards(z, dst, src);

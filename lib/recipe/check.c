@@ -123,6 +123,12 @@ static int check_param(const struct recipe *r, const struct param_spec *p)
         return recipe_error(r, e,
                             "%s is for banks, by its stage %s: expected a shape matrices,rows,cols",
                             p->rule.name, stage_rows[whole->id].word);
+    for (int k = 0; k < p->n_init && rule_stage(&p->rule, STAGE_hyperball); k++)
+        if (p->init[k].kind == INIT_ZERO)
+            return recipe_error(r, e,
+                                "hyperball of %s keeps the norm that the weight starts with, which "
+                                "must not be 0: expected no 'zero' in the column init",
+                                p->rule.name);
     if (p->init[0].kind == INIT_VALUES && initial_values(p, NULL))
         return recipe_error(r, e, "%s", err_message());
     if (p->init[0].kind != INIT_TRANSPOSE)

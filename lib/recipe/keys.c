@@ -763,6 +763,8 @@ int recipe_bind(struct recipe *r)
     int rc = old_head_weight(r);
     if (!rc)
         rc = check_names(r);
+    if (!rc)
+        rc = recipe_add_published(r);
     if (rc)
         return rc;
     if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))

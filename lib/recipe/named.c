@@ -17,6 +17,11 @@ TEXT(recipe_text_turbo_muon, "turbo-muon");
 TEXT(recipe_text_record_74, "record-74");
 TEXT(recipe_text_record_84, "record-84");
 
+__asm__(
+    ".pushsection .rodata\nrecipe_text_rules:\n.incbin \"share/recipes/rules/published.rules\"\n"
+    ".byte 0\n.popsection\n");
+extern const char recipe_text_rules[] __attribute__((visibility("hidden")));
+
 static const struct recipe_named named[] = {
     { "tiny", recipe_text_tiny },
     { "bench-small", recipe_text_bench_small },
@@ -46,6 +51,19 @@ void recipe_named_list(FILE *f)
         fprintf(f, "%s\t%.*s\n", named[i].name, (int)strcspn(about, "\n"), about);
     }
 }
+
+const char *recipe_rule_published(const char *name, int *length)
+{
+    size_t n = strlen(name);
+    for (const char *s = recipe_text_rules; *s; s += strcspn(s, "\n"), s += *s == '\n')
+        if (!strncmp(s, name, n) && !strncmp(s + n, " = ", 3)) {
+            *length = (int)strcspn(s + n + 3, "\n");
+            return s + n + 3;
+        }
+    return NULL;
+}
+
+void recipe_rules_list(FILE *f) { fputs(recipe_text_rules, f); }
 
 static void named_words(FILE *f)
 {

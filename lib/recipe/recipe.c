@@ -70,7 +70,7 @@ void recipe_drop(struct recipe *r, struct recipe_line *l)
 
 int recipe_error(const struct recipe *r, const struct recipe_line *l, const char *fmt, ...)
 {
-    char msg[512];
+    char msg[1280]; /* may hold a line of [rules] and its caret */
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
@@ -149,6 +149,32 @@ static int parse_lines(struct recipe *r, const char *text)
     return rc;
 }
 
+/* parameters.LABEL.COLUMN: the row of LABEL with that column changed; NULL: no such row or column. */
+static char *with_column(const struct recipe *r, const char *key, const char *value)
+{
+    static const char *const columns[] = { "shape", "dtype", "init", "rule", "comms",
+                                           "beta1", "beta2", "lr",   "wd",   "early" };
+    const char *dot = strchr(key, '.');
+    char label[64], *out;
+    int at = 0, n = (int)(sizeof columns / sizeof *columns), want = 0;
+    snprintf(label, sizeof label, "%.*s", dot ? (int)(dot - key) : 0, key);
+    const struct recipe_line *l = recipe_find(r, "parameters", label);
+    while (dot && want < n && strcmp(dot + 1, columns[want]))
+        want++;
+    if (!l || !dot || want == n || !(out = malloc(strlen(l->value) + strlen(value) + 2)))
+        return NULL;
+    *out = 0;
+    const char *s = l->value;
+    for (int k = 0; *s; k++) {
+        int length = (int)strcspn(s, " ");
+        at += sprintf(out + at, "%s%.*s", k ? " " : "", k == want ? (int)strlen(value) : length,
+                      k == want ? value : s);
+        s += length;
+        s += strspn(s, " ");
+    }
+    return out;
+}
+
 /* Keys above the first section have none in an assignment either. */
 int recipe_override(struct recipe *r, const char *assignment)
 {
@@ -164,9 +190,12 @@ int recipe_override(struct recipe *r, const char *assignment)
         start = dot + 1;
     }
     snprintf(key, sizeof key, "%.*s", (int)(eq - start), start);
-    char *value = strdup(eq + 1);
+    char *row = strcmp(section, "parameters") ? NULL : with_column(r, key, eq + 1);
+    char *value = row ? row : strdup(eq + 1);
     if (!value)
         return err_sys("--set");
+    if (row)
+        *strchr(key, '.') = 0;
     struct recipe_line *l = recipe_find(r, section, key);
     int rc = 0;
     if (l) {
@@ -223,7 +252,7 @@ static bool is_sound(const char *name, const char *text, const char *const *over
 /* A fault in a recipe that is sound without --set is the fault of one of them, or of all. */
 static int name_override(const char *name, const char *text, const char *const *overrides, int n)
 {
-    char said[1024];
+    char said[2048]; /* a line of [rules] and its caret */
     snprintf(said, sizeof said, "%s", err_message());
     if (!is_sound(name, text, NULL, 0, -1))
         return err_set(GPT_INPUT, "%s", said);
@@ -341,8 +370,7 @@ void recipe_free(struct recipe *r)
     free(r);
 }
 
-/* True if matrix i is the transpose of what the model multiplies by: an MLP's second one. */
-static bool is_transposed(const struct param_spec *s, int64_t i)
+bool recipe_is_transposed(const struct param_spec *s, int64_t i)
 {
     return !strcmp(s->label, "mlp") && i % 2;
 }
@@ -353,9 +381,11 @@ double recipe_shape_factor(const struct param_spec *s, const struct chain *c, in
     double rows = (double)s->rows, cols = (double)s->cols;
     if (!u)
         return 1;
-    if (is_transposed(s, i) && !stage_has(u, "stored"))
+    if (recipe_is_transposed(s, i) && !stage_has(u, "stored"))
         rows = (double)s->cols, cols = (double)s->rows;
     double match = u->number[0].value[0];
+    if (stage_has(u, "spectral"))
+        return sqrt(rows / cols);
     return match > 0 ? match * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
 }
 

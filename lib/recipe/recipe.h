@@ -319,6 +319,8 @@ const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
 /* Writes the line that a rule's name stands for, as this recipe's keys have it. */
 void recipe_rule_line(const struct recipe *r, const char *name, char *line, size_t size);
+/* True if matrix i is the transpose of what the model multiplies by: an MLP's second one. */
+bool recipe_is_transposed(const struct param_spec *s, int64_t i);
 /* Returns what a matrix of that rule's chain is multiplied by for its shape (optimizers.md 4.5): matrix i
  * of the parameter; 1 without the stage. */
 double recipe_shape_factor(const struct param_spec *s, const struct chain *c, int64_t i);

@@ -4,7 +4,7 @@
  * stages from left to right, of which one writes the weight. stage_list.h has a row a stage. Section
  * [rules] of a recipe names lines of its own; normuon, muon, sgd, adam and their joins are lines built
  * in (rules.c), whose numbers are keys of [optimizer] and columns of [parameters].
- * man/gpt-recipe.5 has the grammar, optimizers.md 7 the formulas.
+ * gpt-rules(5) has the grammar and the formulas, optimizers.md 4.7 the rest.
  *
  *     const struct stage_use *u = rule_stage(&spec->rule, STAGE_polar);      // NULL: it has none
  *     double lr = number_at(r, &chain->lr, step);
@@ -20,10 +20,11 @@
 
 enum {
     MAX_KNOTS = 4,
-    STAGE_NUMBERS = 3, /* of one stage */
-    STAGE_STATES = 6,
-    MAX_USES = 16, /* stages of a chain */
+    STAGE_NUMBERS = 4, /* of one stage */
+    STAGE_STATES = 8,
+    MAX_USES = 20, /* stages of a chain; of a kernel each term is one */
     MAX_POLAR = 12, /* rows of coefficients */
+    SOFT_ROWS = 12, /* of polar, whose iterates soft adds */
     RULE_NAME = 32,
     KIND_SIZE = 24
 };
@@ -34,13 +35,23 @@ struct state_row {
     const char *kind; /* its name in checkpoints is LABEL.KIND */
     enum extent extent;
     enum dtype dtype;
+    const char *flag; /* the state exists where the stage has that word; NULL: always */
 };
 
-/* A number of a chain: constant, or linear between knots at steps (points of the schedule). */
+/* A number of a chain: constant, or linear between knots at steps (points of the schedule), or AdEMAMix's:
+ * a rate that lengthens from value[0] to value[1] over value[2] updates, a weight that rises to value[0] over
+ * value[1] (optimizers.md 4.7). */
 struct number {
-    enum number_from { NUMBER_GIVEN, NUMBER_MOMENTUM, NUMBER_BETA2 } from;
+    enum number_from {
+        NUMBER_GIVEN,
+        NUMBER_MOMENTUM,
+        NUMBER_BETA2,
+        NUMBER_HALF,
+        NUMBER_ALPHA
+    } from;
     int n; /* 1: constant */
     double value[MAX_KNOTS], at[MAX_KNOTS];
+    double early, before; /* in so many first steps it is `before` */
 };
 
 /* Where a stage may stand, and what it is. */
@@ -48,8 +59,7 @@ enum {
     STAGE_BEFORE = 1, /* before the write: works on X */
     STAGE_WRITES = 2,
     STAGE_BEHIND = 4, /* also behind the write */
-    STAGE_EACH = 8, /* reads no other element: for tables and vectors, too */
-    STAGE_MEAN = 16 /* its first number is the past's weight in a running mean */
+    STAGE_EACH = 8 /* reads no other element: for tables and vectors, too */
 };
 
 enum stage_id {
@@ -99,7 +109,9 @@ struct rule {
     double at, moments; /* points of the schedule */
 };
 
-/* Words of flags: STAGE_FLAG(u, "nesterov"). */
+/* True if number k of the stage is the past's weight in a running mean: MU, B, B1 or B2. */
+bool stage_mean(const struct stage_row *row, int k);
+/* True if the word follows the stage: stage_has(u, "nesterov"). */
 bool stage_has(const struct stage_use *u, const char *flag);
 static inline int rule_chains(const struct rule *r) { return r->join == RULE_SINGLE ? 1 : 2; }
 /* The first stage of its chains that needs whole matrices, or NULL. */

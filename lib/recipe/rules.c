@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/suggest.h"
 #include "coeffs/sets.h"
+#include "recipe/named.h"
 
 enum { LINE_SIZE = 512 };
 
@@ -14,7 +15,30 @@ enum { LINE_SIZE = 512 };
 static double polar_flops(double rows, double cols, const struct chain *c)
 {
     double n = fmin(rows, cols), m = fmax(rows, cols);
-    return c->polar.n * (3 * m + n) * n * n;
+    const struct stage_use *u = chain_stage(c, STAGE_polar);
+    double times = rows == cols || !u ? 0 : u->number[2].value[0];
+    return fmax(times, 1) * c->polar.n * (3 * m + n) * n * n;
+}
+
+/* A Gram matrix and two products by it. */
+static double power_flops(double rows, double cols, const struct chain *c)
+{
+    double n = fmin(rows, cols), m = fmax(rows, cols);
+    return polar_flops(rows, cols, c) + 6 * m * n * n;
+}
+
+/* A Gram matrix for each N. */
+static double norm_flops(double rows, double cols, const struct chain *c)
+{
+    double n = fmin(rows, cols), m = fmax(rows, cols);
+    (void)c;
+    return 3 * 2 * m * n * n;
+}
+
+static double contra_flops(double rows, double cols, const struct chain *c)
+{
+    bool gram = stage_has(chain_stage(c, STAGE_contra), "schatten4");
+    return gram ? norm_flops(rows, cols, c) : 20 * rows * cols;
 }
 
 const struct stage_row stage_rows[N_STAGE_ROWS] = {
@@ -123,21 +147,9 @@ static bool peek(const struct line *l, const char *word)
     return !strcmp(w, word);
 }
 
-/* "A", or "A>B@S-E" and once more ">C@S-E": linear from S to E. */
-static int read_number(const struct line *l, const char *at, const char *word, struct number *out)
+/* "A>B@S-E" and once more ">C@S-E", linear from S to E; ">B" alone: over the whole run. part: behind A. */
+static bool read_knots(char *next, struct number *out)
 {
-    char part[64], *next;
-    snprintf(part, sizeof part, "%s", word);
-    *out = (struct number){ .from = NUMBER_GIVEN, .n = 1 };
-    if (!strcmp(word, "$momentum") || !strcmp(word, "$beta2")) {
-        out->from = word[1] == 'm' ? NUMBER_MOMENTUM : NUMBER_BETA2;
-        return 0;
-    }
-    next = strchr(part, '>');
-    if (next)
-        *next++ = 0;
-    if (recipe_real(part, "number", -1e30, 1e30, &out->value[0]))
-        return fault(l, at, "expected a number, found '%s'", word);
     for (; next; out->n += out->n == 1 ? 1 : 2) {
         char *value = next, *span = strchr(value, '@'), *dash;
         if ((next = strchr(value, '>')))
@@ -148,19 +160,61 @@ static int read_number(const struct line *l, const char *at, const char *word, s
         dash = span ? strchr(span, '-') : NULL;
         if (dash)
             *dash++ = 0;
-        if (k + 2 > MAX_KNOTS || !dash ||
+        bool whole = !span && !next && !k;
+        if (k + 2 > MAX_KNOTS || (!dash && !whole) ||
             recipe_real(value, "number", -1e30, 1e30, &out->value[k + 1]) ||
-            recipe_real(span, "step", 0, 1e9, &out->at[k]) ||
-            recipe_real(dash, "step", out->at[k], 1e9, &out->at[k + 1]) ||
+            recipe_real(whole ? "0" : span, "step", 0, 1e9, &out->at[k]) ||
+            recipe_real(whole ? "1" : dash, "step", out->at[k], 1e9, &out->at[k + 1]) ||
             (k && out->at[k] < out->at[k - 1]))
-            return fault(l, at,
-                         "expected a number, or A>B@S-E and at most one >C@S-E more, steps rising; "
-                         "found '%s'",
-                         word);
+            return false;
         if (k)
             out->value[k] = out->value[k - 1];
     }
-    return 0;
+    return true;
+}
+
+/* "half(B1,B3,T)", "alpha(A,T)": n arguments, the last a count of updates. */
+static bool read_call(const char *part, int n, struct number *out)
+{
+    char arguments[64], *save = NULL, *s;
+    int k = 0, length = (int)strcspn(part, "(");
+    snprintf(arguments, sizeof arguments, "%s", part + length);
+    if (!*arguments || arguments[strlen(arguments) - 1] != ')')
+        return false;
+    for (s = strtok_r(arguments + 1, ",)", &save); s; s = strtok_r(NULL, ",)", &save), k++)
+        if (k == n || recipe_real(s, "number", 0, k < n - 1 && n == 3 ? 1 : 1e9, &out->value[k]))
+            return false;
+    return k == n && out->value[n - 1] > 0;
+}
+
+/* A number, one that moves, or the name of one. */
+static int read_number(const struct line *l, const char *at, const char *word, struct number *out)
+{
+    char part[64], *next;
+    snprintf(part, sizeof part, "%s", word);
+    *out = (struct number){ .from = NUMBER_GIVEN, .n = 1 };
+    if (!strcmp(word, "$momentum") || !strcmp(word, "$beta2")) {
+        out->from = word[1] == 'm' ? NUMBER_MOMENTUM : NUMBER_BETA2;
+        return 0;
+    }
+    if (!strncmp(word, "half(", 5) || !strncmp(word, "alpha(", 6)) {
+        bool half = *word == 'h';
+        out->from = half ? NUMBER_HALF : NUMBER_ALPHA;
+        return read_call(word, half ? 3 : 2, out)
+                   ? 0
+                   : fault(l, at, "expected half(B1,B3,STEPS) or alpha(A,STEPS), found '%s'", word);
+    }
+    next = strchr(part, '>');
+    if (next)
+        *next++ = 0;
+    if (recipe_real(part, "number", -1e30, 1e30, &out->value[0]))
+        return fault(l, at, "expected a number, found '%s'", word);
+    return read_knots(next, out)
+               ? 0
+               : fault(l, at,
+                       "expected a number, or A>B, A>B@S-E and at most one >C@S-E more, steps "
+                       "rising; found '%s'",
+                       word);
 }
 
 /* The k-th word of a list "a b=1 c", its length in *n; NULL behind the last. */
@@ -181,7 +235,8 @@ static int read_rows(const struct line *l, const char *at, const char *name, str
         memcpy(p->row, l->r->optimizer.polar.row, sizeof p->row);
         return 0;
     }
-    const struct coeffs_set *s = coeffs_set_find(name);
+    const struct coeffs_set *s =
+        coeffs_set_find(strcmp(name, "polar-express") ? name : "record-61");
     if (!s)
         return fault(l, at, "'%s' is no set of coefficients ($coeffs, or one of `ns-coeffs list`)",
                      name);
@@ -195,6 +250,7 @@ struct slot {
     const char *name;
     int length;
     bool optional;
+    bool follows; /* is read right behind the one before */
     double preset;
 };
 
@@ -203,8 +259,10 @@ static bool slot_of(const struct stage_row *row, int k, struct slot *s)
     int n = 0;
     const char *word = list_word(row->numbers, k, &n);
     const char *preset = word ? memchr(word, '=', (size_t)n) : NULL;
-    *s = preset ? (struct slot){ word, (int)(preset - word), true, strtod(preset + 1, NULL) }
-                : (struct slot){ word, n, false, 0 };
+    bool follows = word && *word == '+';
+    *s = preset ? (struct slot){ word + follows, (int)(preset - word) - follows, true, follows,
+                                 strtod(preset + 1, NULL) }
+                : (struct slot){ word, n, false, false, 0 };
     return word != NULL;
 }
 
@@ -215,6 +273,16 @@ static bool same_word(const char *word, const char *name, int n)
 
 /* Slots that are no number of the stage's: polar's rows. */
 static int slots_before(const struct stage_use *u) { return u->id == STAGE_polar; }
+
+static int read_constant(struct line *l, const struct slot *s, struct number *x)
+{
+    char word[64];
+    const char *at = next_word(l, word);
+    int rc = read_number(l, at, word, x);
+    return rc || (x->n == 1 && x->from == NUMBER_GIVEN)
+               ? rc
+               : fault(l, at, "'%.*s' is one number for the whole run", s->length, s->name);
+}
 
 /* Reads a flag, or the name of a number and the number. */
 static int read_option(struct line *l, struct stage_use *u)
@@ -232,12 +300,10 @@ static int read_option(struct line *l, struct stage_use *u)
             return 0;
         }
     for (int k = slots_before(u); slot_of(row, k, &s); k++, x++)
-        if (s.optional && same_word(word, s.name, s.length)) {
-            at = next_word(l, word);
-            rc = read_number(l, at, word, x);
-            return rc || x->n == 1
-                       ? rc
-                       : fault(l, at, "'%.*s' is one number for the whole run", s.length, s.name);
+        if (s.optional && !s.follows && same_word(word, s.name, s.length)) {
+            if ((rc = read_constant(l, &s, x)))
+                return rc;
+            return slot_of(row, k + 1, &s) && s.follows ? read_constant(l, &s, x + 1) : 0;
         }
     return fault(l, at, "%s has no word '%s'", row->word, word);
 }
@@ -268,6 +334,115 @@ static int read_words(struct line *l, struct chain *c, struct stage_use *u, cons
     return rc;
 }
 
+static unsigned flag_bit(enum stage_id id, const char *flag)
+{
+    const char *name;
+    int n, k = 0;
+    while ((name = list_word(stage_rows[id].flags, k, &n)) && !same_word(flag, name, n))
+        k++;
+    return 1u << k;
+}
+
+/* B*A or B*A:c, the k-th term of a kernel. */
+static int read_term(const struct line *l, const char *at, char *word, int k, struct stage_use *u)
+{
+    char *star = strchr(word, '*'), *colon = star ? strchr(star, ':') : NULL;
+    int rc;
+    *u = (struct stage_use){ .id = STAGE_kernel };
+    if (!star || (colon && strcmp(colon, ":c")))
+        return fault(l, at, "a term of a kernel is B*A or B*A:c, found '%s'", word);
+    *star = 0;
+    if (colon)
+        *colon = 0;
+    if ((rc = read_number(l, at, word, &u->number[0])) ||
+        (rc = read_number(l, at, star + 1, &u->number[1])))
+        return rc;
+    u->number[2] = (struct number){ .n = 1 };
+    u->flags =
+        (colon ? flag_bit(STAGE_kernel, "c") : 0) | (k ? 0 : flag_bit(STAGE_kernel, "first"));
+    return 0;
+}
+
+/* from S MU: up to and with step S all terms are the mean of `momentum MU nesterov`. */
+static int read_from(struct line *l, struct stage_use *term, int n)
+{
+    char word[64];
+    double last;
+    const char *at = next_word(l, word);
+    struct number mu;
+    int rc;
+    if (recipe_real(word, "step", 0, 1e9, &last))
+        return fault(l, at, "expected a step, found '%s'", word);
+    at = next_word(l, word);
+    if ((rc = read_number(l, at, word, &mu)))
+        return rc;
+    if (mu.n != 1 || mu.from != NUMBER_GIVEN || !stage_has(&term[n - 1], "nesterov"))
+        return fault(l, at,
+                     "the plain momentum of a kernel that begins later is one number, and "
+                     "the kernel has nesterov");
+    for (int k = 0; k < n; k++) {
+        for (int i = 0; i < 3; i++)
+            term[k].number[i].early = last + 1;
+        term[k].number[0].before = term[k].number[2].before = mu.value[0];
+        term[k].number[1].before = k == 0;
+    }
+    return 0;
+}
+
+/* kernel B*A B*A ... [nesterov MU] [from S MU]: a use for each term. */
+static int read_kernel(struct line *l, struct chain *c, const char *stage)
+{
+    struct stage_use *term = &c->use[c->n];
+    char word[64];
+    int n = 0, rc = 0;
+    while (!rc && !peek(l, "|") && !peek(l, "")) {
+        const char *at = next_word(l, word);
+        if (!strcmp(word, "nesterov") && n) {
+            at = next_word(l, word);
+            term[n - 1].flags |= flag_bit(STAGE_kernel, "nesterov");
+            rc = read_number(l, at, word, &term[n - 1].number[2]);
+        } else if (!strcmp(word, "from") && n) {
+            rc = read_from(l, term, n);
+        } else if (c->n + n == MAX_USES) {
+            rc = fault(l, at, "more than %d stages", MAX_USES);
+        } else {
+            rc = read_term(l, at, word, n, &term[n]);
+            n++;
+        }
+    }
+    c->n += n;
+    return rc || n ? rc : fault(l, stage, "kernel takes terms B*A");
+}
+
+/* weightnorm NORM [STEPS POWER], or with its inner stages written out, which are always the same. */
+static int read_weightnorm(struct line *l, struct chain *c, struct stage_use *u, const char *stage)
+{
+    static const char inner[] =
+        "( momentum 0.95 nesterov sum | polar long12 | shape match 0.2 ) gains adam 0.9 0.95 1e-8 "
+        "norm";
+    struct line fixed = { .r = l->r, .from = l->from, .text = inner, .at = inner };
+    char word[64], want[64];
+    const char *at;
+    int rc;
+    for (bool written = peek(l, "("); written && !peek(&fixed, "");) {
+        next_word(&fixed, want);
+        at = next_word(l, word);
+        if (strcmp(word, want))
+            return fault(l, at, "the inner stages of weightnorm are '%s NORM'", inner);
+    }
+    at = next_word(l, word);
+    if (!*word || *word == '|')
+        return fault(l, stage, "weightnorm takes NORM, a number");
+    rc = read_number(l, at, word, &u->number[0]);
+    u->number[1] = (struct number){ .n = 1, .value = { 3165 } };
+    u->number[2] = (struct number){ .n = 1, .value = { 1.2 } };
+    for (int k = 1; k < 3 && !rc && !peek(l, "|") && !peek(l, ""); k++) {
+        at = next_word(l, word);
+        rc = read_number(l, at, word, &u->number[k]);
+    }
+    return rc ? rc : read_rows(l, stage, "long12", &c->polar);
+}
+
 /* Where a stage may not stand, behind what the chain has by now. */
 static int check_place(const struct line *l, const char *at, const struct chain *c,
                        enum stage_id id)
@@ -278,18 +453,56 @@ static int check_place(const struct line *l, const char *at, const struct chain 
 
     if (c->n == MAX_USES)
         return fault(l, at, "more than %d stages", MAX_USES);
-    if ((id == STAGE_polar || id == STAGE_shape || id == STAGE_decay) && chain_stage(c, id))
-        return fault(l, at, "a chain has one %s", word);
+    static const enum stage_id once[] = { STAGE_polar, STAGE_shape, STAGE_decay,  STAGE_kernel,
+                                          STAGE_power, STAGE_soft,  STAGE_contra, STAGE_graft };
+    bool polar = chain_stage(c, STAGE_polar) || chain_stage(c, STAGE_power);
+    for (size_t k = 0; k < sizeof once / sizeof *once; k++)
+        if (id == once[k] && chain_stage(c, id))
+            return fault(l, at, "a chain has one %s", word);
+    if ((id == STAGE_polar || id == STAGE_power) && polar)
+        return fault(l, at, "a chain has one polar or power");
+    if (id == STAGE_contra && !polar)
+        return fault(l, at, "%s reads what entered polar, which does not stand before it", word);
+    if (id == STAGE_soft && !chain_stage(c, STAGE_polar))
+        return fault(l, at, "%s reads what polar went through, which does not stand before it",
+                     word);
+    if (id == STAGE_graft && !chain_stage(c, STAGE_momentum) && !chain_stage(c, STAGE_kernel))
+        return fault(l, at, "%s reads a momentum, which does not stand before it", word);
     if (c->write >= 0 && !(stage_rows[id].what & STAGE_BEHIND))
         return fault(l, at, "%s stands behind %s, which writes the weight", word,
                      stage_rows[c->use[c->write].id].word);
-    if (c->write < 0 && decay && id != STAGE_step)
+    if (c->write < 0 && decay && !(stage_rows[id].what & STAGE_WRITES))
         return fault(l, at,
                      "decay is part of the write: it stands right in front of step or behind");
-    if (id == STAGE_adam && c->n)
-        return fault(l, at, "adam is all of its chain");
+    if ((id == STAGE_adam || id == STAGE_weightnorm) && c->n)
+        return fault(l, at, "%s is all of its chain", word);
+    if (c->write >= 0 && c->use[c->write].id == STAGE_weightnorm)
+        return fault(l, at, "weightnorm is all of its chain");
     if (c->write >= 0 && c->use[c->write].id == STAGE_adam)
         return fault(l, at, "adam is all of its chain, and has a decay of its own");
+    return 0;
+}
+
+/* Words of a stage that exclude each other, or ask for another stage. */
+static int check_words(const struct line *l, const char *at, const struct chain *c,
+                       const struct stage_use *u)
+{
+    static const char *const one_of[][3] = { { "plain", "cautious", "strict" },
+                                             { "round", "free", "schatten4" } };
+    for (int i = 0; i < 2; i++) {
+        int n = 0;
+        for (int k = 0; k < 3; k++)
+            n += stage_has(u, one_of[i][k]);
+        if (n > 1)
+            return fault(l, at, "a %s is %s, %s or %s", stage_rows[u->id].word, one_of[i][0],
+                         one_of[i][1], one_of[i][2]);
+    }
+    if (u->id == STAGE_contra && stage_has(u, "power5") + stage_has(u, "schatten4") != 1)
+        return fault(l, at, "contra is power5 or schatten4");
+    if (stage_has(u, "round") && !chain_stage(c, STAGE_polar))
+        return fault(l, at, "round is to the type of polar, which does not stand before it");
+    if (u->id == STAGE_shape && stage_has(u, "spectral") && u->number[0].value[0] > 0)
+        return fault(l, at, "a shape is spectral or match");
     return 0;
 }
 
@@ -305,13 +518,17 @@ static int read_stage(struct line *l, struct chain *c)
         return fault(l, at, "'%s' is no stage%s", word, suggest_text(&s));
     if ((rc = check_place(l, at, c, (enum stage_id)id)))
         return rc;
+    if (id == STAGE_kernel)
+        return read_kernel(l, c, at);
     struct stage_use *u = &c->use[c->n];
     *u = (struct stage_use){ .id = (enum stage_id)id };
-    rc = read_words(l, c, u, at);
-    if (!rc && stage_has(u, "round") && !chain_stage(c, STAGE_polar))
-        rc = fault(l, at, "round is to the type of polar, which does not stand before it");
-    if (!rc && stage_has(u, "plain") + stage_has(u, "cautious") + stage_has(u, "strict") > 1)
-        rc = fault(l, at, "a decay is plain, cautious or strict");
+    rc = id == STAGE_weightnorm ? read_weightnorm(l, c, u, at) : read_words(l, c, u, at);
+    if (!rc)
+        rc = check_words(l, at, c, u);
+    if (!rc && id == STAGE_power)
+        rc = read_rows(l, at, "cubic12", &c->polar);
+    if (!rc && id == STAGE_soft && c->polar.n != SOFT_ROWS)
+        rc = fault(l, at, "soft is for %d rows of polar, as cubic12 has", SOFT_ROWS);
     if (stage_rows[id].what & STAGE_WRITES)
         c->write = c->n;
     c->n++;
@@ -435,6 +652,39 @@ int recipe_read_rule(const struct recipe *r, const struct recipe_line *row, cons
                         name, suggest_text(&s));
 }
 
+/* Adds the line that a word names, unless the recipe has one of that name. */
+static int add_published(struct recipe *r, const char *word)
+{
+    int n;
+    const char *line = recipe_rule_published(word, &n);
+    if (!line || is_builtin(word) || recipe_find(r, "rules", word))
+        return 0;
+    char *copy = strndup(line, (size_t)n);
+    int rc = copy ? recipe_add_default(r, "rules", word, copy) : err_memory();
+    free(copy);
+    return rc;
+}
+
+int recipe_add_published(struct recipe *r)
+{
+    int rc = 0;
+    for (int i = 0; i < r->text->n && !rc; i++) {
+        const char *section = r->text->line[i].section, *value = r->text->line[i].value;
+        bool rules = !strcmp(section, "rules");
+        if ((!rules || is_chain(value)) && strcmp(section, "parameters"))
+            continue;
+        char *copy = strdup(value), *save = NULL; /* the table of lines may move */
+        int column = 0;
+        if (!copy)
+            return err_memory();
+        for (char *s = strtok_r(copy, " ", &save); s && !rc; s = strtok_r(NULL, " ", &save))
+            if (column++ == 3 || rules)
+                rc = add_published(r, s);
+        free(copy);
+    }
+    return rc;
+}
+
 int recipe_bind_rules(struct recipe *r)
 {
     struct rule ignored;
@@ -467,11 +717,16 @@ int recipe_bind_rules(struct recipe *r)
 
 bool stage_has(const struct stage_use *u, const char *flag)
 {
-    const char *name;
-    int n;
-    for (int k = 0; (name = list_word(stage_rows[u->id].flags, k, &n)); k++)
-        if (strlen(flag) == (size_t)n && !strncmp(name, flag, (size_t)n))
-            return u->flags >> k & 1;
+    return u->flags & flag_bit(u->id, flag);
+}
+
+bool stage_mean(const struct stage_row *row, int k)
+{
+    static const char *const means[] = { "MU", "B", "B1", "B2" };
+    struct slot s;
+    for (int i = 0; i < 4 && slot_of(row, k, &s); i++)
+        if (same_word(means[i], s.name, s.length))
+            return true;
     return false;
 }
 

@@ -113,9 +113,22 @@ int schedule_check_changes(const struct recipe *r)
                                  CHANGES - 1);
 }
 
+/* AdEMAMix's slow rate beta after t of T updates: the age of its mean goes linearly from b1's to b3's. */
+static double lengthening(double b1, double b3, double t, double end)
+{
+    double young = log(0.5) / log(b1 + 1e-8) - 1, old = log(0.5) / log(b3 + 1e-8) - 1;
+    return t < end ? pow(0.5, 1 / (1 + (1 - t / end) * young + t / end * old)) : b3;
+}
+
 double schedule_number(const struct recipe *r, const struct param_spec *s, const struct number *n,
                        const struct step_schedule *at)
 {
+    if (at->step < n->early)
+        return n->before;
+    if (n->from == NUMBER_HALF)
+        return lengthening(n->value[0], n->value[1], at->step + 1, n->value[2]);
+    if (n->from == NUMBER_ALPHA)
+        return n->value[0] * fmin(1, (at->step + 1) / n->value[1]);
     if (n->from == NUMBER_MOMENTUM)
         return at->momentum;
     if (n->from == NUMBER_BETA2)

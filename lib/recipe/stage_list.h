@@ -5,42 +5,80 @@
  * optim/rules.c binds each to a function run_WORD. X is the value on its way from the gradient to the
  * weight, in f32; formulas are in optimizers.md 4.7.
  */
-#define NO_STATE \
+#define STATES(...) \
     { \
-        { \
-            NULL, EACH, DT_NONE \
-        } \
+        __VA_ARGS__ \
     }
-#define STATE(...) \
-    { \
-        { \
-            __VA_ARGS__ \
-        } \
-    }
+#define NO_STATE STATES({ NULL, EACH, DT_NONE, NULL })
 
-/* X <- the running mean of X; with nesterov X + MU (mean - X). */
-STAGE(momentum, "MU", "nesterov", STAGE_BEFORE | STAGE_EACH | STAGE_MEAN, NULL,
-      STATE("momentum", EACH, DT_F32))
-/* X <- its orthogonal factor, of X / (margin |X| + eps), or with aol of X as AOL scales it. ROWS stands
- * before the numbers: a name of coefficients. */
-STAGE(polar, "ROWS margin=1 eps=1e-7", "aol", STAGE_BEFORE, polar_flops, NO_STATE)
-/* X scaled by row or column to one running second moment, its norm kept; round: to polar's type. */
-STAGE(variance, "B", "round", STAGE_BEFORE | STAGE_MEAN, NULL,
-      STATE("second_momentum", LONG_SIDE, DT_F32))
-/* X, or with lr the rate, times sqrt(max(1, R / C)), or match sqrt(max(R, C)) where match is given;
+/* X <- the running mean of X; nesterov: X + MU (mean - X). sum: MU M + X in place of the mean, X + MU M.
+ * corrected: over 1 - MU^t, which is the mean of ones. */
+STAGE(momentum, "MU", "nesterov sum corrected", STAGE_BEFORE | STAGE_EACH, NULL,
+      STATES({ "momentum", EACH, DT_F32, NULL }, { "momentum_age", ONE, DT_F32, "corrected" }))
+/* A term B*A of a kernel: A times the running mean of X, added to the terms before; c: over 1 - B^t. The last,
+ * with nesterov, adds MU (sum - X) to X. One word of a line makes a use of each term. */
+STAGE(kernel, "B A MU=0", "c first nesterov", STAGE_BEFORE | STAGE_EACH, NULL,
+      STATES({ "kernel", EACH, DT_F32, NULL }, { "kernel_age", ONE, DT_F32, "c" }))
+/* X <- B1 M + (1 - B1) X, then M <- B2 M + (1 - B2) X. */
+STAGE(lion, "B1 B2", "", STAGE_BEFORE | STAGE_EACH, NULL, STATES({ "lion", EACH, DT_F32, NULL }))
+/* X <- X / (the root of the running mean of g^2 + EPS). */
+STAGE(second, "B EPS", "corrected", STAGE_BEFORE | STAGE_EACH, NULL,
+      STATES({ "second", EACH, DT_F32, NULL }, { "second_age", ONE, DT_F32, "corrected" }))
+/* M <- M + X; X <- the ceil(F n) lines of the shorter side where M has the largest sum of magnitudes, 0 elsewhere;
+ * those of M times D. */
+STAGE(select, "F D", "", STAGE_BEFORE, NULL, STATES({ "select", EACH, DT_F32, NULL }))
+/* Each row scaled to the root mean square of all. */
+STAGE(rows, "", "", STAGE_BEFORE, NULL, NO_STATE)
+/* X <- its orthogonal factor, of X / (margin |X| + eps), or with aol of X as AOL scales it, with schatten4 of
+ * X / N(X). ROWS stands before the numbers: a name of coefficients. balance: so many times, with the lines of
+ * the long side scaled to one norm, as the power `by` of what is missing. */
+STAGE(polar, "ROWS margin=1 eps=1e-7 balance=0 +by=0.5", "aol schatten4", STAGE_BEFORE, polar_flops,
+      NO_STATE)
+/* X <- its singular values to the power P, by a series behind `polar cubic12`. */
+STAGE(power, "P", "", STAGE_BEFORE, power_flops, NO_STATE)
+/* X less C times what entered polar over its largest singular value (power5: of five power iterations), or over
+ * N, to the norm, or N, that X had. */
+STAGE(contra, "C", "power5 schatten4", STAGE_BEFORE, contra_flops, NO_STATE)
+/* X moved by B (max at most) towards a sum of polar's iterates, N kept. */
+STAGE(soft, "PART max=1", "", STAGE_BEFORE, norm_flops, NO_STATE)
+/* X scaled by row or column to one running second moment, its norm kept, or with schatten4 N, or with free
+ * none; round: to polar's type. */
+STAGE(variance, "B", "round free schatten4", STAGE_BEFORE, NULL,
+      STATES({ "second_momentum", LONG_SIDE, DT_F32, NULL }))
+/* X, or with lr the rate, times sqrt(max(1, R / C)), match: r sqrt(max(R, C)), spectral: sqrt(R / C);
  * stored: R and C as the bank has them. */
-STAGE(shape, "match=0", "lr stored", STAGE_BEFORE | STAGE_EACH, NULL, NO_STATE)
+STAGE(shape, "match=0", "lr stored spectral", STAGE_BEFORE | STAGE_EACH, NULL, NO_STATE)
 /* X <- its signs, 0 at 0. */
 STAGE(sign, "", "", STAGE_BEFORE | STAGE_EACH, NULL, NO_STATE)
+/* X and the gradient that later stages read, times C. */
 STAGE(scale, "C", "", STAGE_BEFORE | STAGE_EACH, NULL, NO_STATE)
+/* X to the norm of Adam's step: of the last mean before over the root of g^2's, both corrected. */
+STAGE(graft, "B EPS", "", STAGE_BEFORE, NULL,
+      STATES({ "graft", EACH, DT_F32, NULL }, { "graft_age", ONE, DT_F32, NULL }))
+/* X to the norm sqrt(min(R, C)). */
+STAGE(renorm, "", "", STAGE_BEFORE, NULL, NO_STATE)
+/* X <- X less (1 - S) of its part along W, where that lengthens W. */
+STAGE(radial, "S", "", STAGE_BEFORE, NULL, NO_STATE)
+/* X to T |W| where its norm is below that; row: row by row. */
+STAGE(floor, "T", "row", STAGE_BEFORE, NULL, NO_STATE)
 /* W less its part D lr, with lr2 D lr^2; cautious: where X W >= 0, strict: where X W > 0. The write does
  * it, right before or behind its own part. */
 STAGE(decay, "D", "plain cautious strict lr2", STAGE_BEFORE | STAGE_BEHIND | STAGE_EACH, NULL,
       NO_STATE)
-STAGE(step, "", "", STAGE_WRITES | STAGE_EACH, NULL, NO_STATE)
+/* W <- W - lr X; pin: then to the norm that the radial part of the step leaves. */
+STAGE(step, "", "pin", STAGE_WRITES | STAGE_EACH, NULL, NO_STATE)
+/* W <- W - lr |W| X / |X|, then to the norm that it had. */
+STAGE(hyperball, "", "", STAGE_WRITES, NULL, NO_STATE)
+/* W = G v / |v| row by row: v moves by momentum and polar, G by Adam, and |v| goes from where it began to NORM in
+ * STEPS updates, as the power of the way; all of its chain. */
+STAGE(weightnorm, "NORM steps=3165 power=1.2", "", STAGE_WRITES, polar_flops,
+      STATES({ "direction", EACH, DT_F32, NULL }, { "gain", LONG_SIDE, DT_F32, NULL },
+             { "gain_mean", LONG_SIDE, DT_F32, NULL }, { "gain_second", LONG_SIDE, DT_F32, NULL },
+             { "row_norm", LONG_SIDE, DT_F32, NULL }, { "row_norm_first", LONG_SIDE, DT_F32, NULL },
+             { "updates", ONE, DT_F32, NULL }))
 /* All of optimizers.md 3 in one: moments, decay, write, in the types of [precision] and [states]. */
 STAGE(adam, "", "", STAGE_WRITES | STAGE_EACH, NULL, NO_STATE)
 
-#undef STATE
+#undef STATES
 #undef NO_STATE
 #undef STAGE

@@ -49,6 +49,9 @@ static void add_stage(struct table *t, int chain, int use)
     const struct stage_row *row = &stage_rows[t->spec->rule.chain[chain].use[use].id];
     int nth = uses_before(&t->spec->rule, chain, use) + 1;
     for (int k = 0; k < STAGE_STATES && row->state[k].kind; k++) {
+        const char *flag = row->state[k].flag;
+        if (flag && !stage_has(&t->spec->rule.chain[chain].use[use], flag))
+            continue;
         struct state *s = add(t, row->state[k].kind, STATE_RULE, row->state[k].dtype);
         if (nth > 1)
             snprintf(s->kind, sizeof s->kind, "%.*s.%hhd", KIND_SIZE - 8, row->state[k].kind,
@@ -58,7 +61,10 @@ static void add_stage(struct table *t, int chain, int use)
         switch (row->state[k].extent) {
         case EACH: break;
         case LONG_SIDE: *(column ? &s->rows : &s->cols) = 1; break;
-        case ONE: s->rows = s->cols = 1; break;
+        case ONE: /* of a table, of which ranks hold rows, each holds it */
+            s->rows = s->cols = 1;
+            s->sharded &= s->matrices > 1;
+            break;
         }
     }
 }

@@ -45,6 +45,8 @@ int recipe_real(const char *text, const char *what, double lo, double hi, double
 /* rules.c: the rule of that name; row: for messages. */
 int recipe_read_rule(const struct recipe *r, const struct recipe_line *row, const char *name,
                      struct rule *out) MUST_CHECK;
+/* Adds to [rules] the published lines (named.h) that rows of [parameters] and lines of [rules] name. */
+int recipe_add_published(struct recipe *r) MUST_CHECK;
 /* Reads [rules], and each parameter's rule as the keys of [optimizer] have it. */
 int recipe_bind_rules(struct recipe *r) MUST_CHECK;
 /* tables.c */

@@ -351,7 +351,7 @@ static void bench_bank(int n, int64_t rows, int64_t cols)
         time_of((int)sets.size(),
                 [&](int i) {
                     o->normuon(o, sets[i].w, sets[i].mant, sets[i].q, sets[i].x, n, lr.data(),
-                               &step->variance, false, &step->write, NULL);
+                               &step->variance, NULL, false, &step->write, NULL);
                 }),
         10 * count, 0);
 }
@@ -693,8 +693,8 @@ static void queue_bank(const bank &b, const struct bank_step *step)
     static const std::vector<float> lr(64, 1.0f);
     o->muon_input(o, b.x, b.mom, b.g, b.shape.n, false, &step->momentum, NULL);
     o->polar(o, b.x, b.shape.n, table, 5, 0);
-    o->normuon(o, b.w, b.mant, b.q, b.x, b.shape.n, lr.data(), &step->variance, false, &step->write,
-               NULL);
+    o->normuon(o, b.w, b.mant, b.q, b.x, b.shape.n, lr.data(), &step->variance, NULL, false,
+               &step->write, NULL);
 }
 
 /* In place of a gather: its blocks hold multiprocessors for so long. */

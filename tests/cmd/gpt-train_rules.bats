@@ -143,6 +143,28 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
 }
 
 # bats test_tags=long
+@test "published lines by name: 1 and 3 ranks; resumed to the bit; a zero start is refused" {
+    for rule in softradial muown; do
+        f32 "$rule sharded - -" --ranks 1 -s data.chunks=6 > 1.log
+        f32 "$rule sharded - -" --ranks 3 -s data.chunks=6 -o three > 3.log
+        agree 1.log 3.log 20
+        grep -q "^$rule = lr" 1.log # the log has the line
+        run diff <(losses 1.log) <(losses "${last:-/dev/null}")
+        [ "$status" -eq 1 ]
+        cp 1.log last.log && last=last.log
+        resumes three 3.log
+        "$GPT_BIN/gpt-ckpt" verify --full again/step-000020 > /dev/null
+        "$GPT_BIN/gpt-ckpt" stat again/step-000020 > /dev/null
+        rm -r three again
+    done
+    run --separate-stderr train -s parameters.mlp.rule=muonh -s parameters.mlp.beta2=-
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"hyperball of muonh keeps the norm that the weight starts with"* ]]
+    run --separate-stderr "$GPT_BIN/gpt-train" --rules
+    [ "$status" -eq 0 ] && [ -z "$stderr" ]
+    [[ $output = *$'\nskylight = lr 0.0375 | momentum'* ]]
+}
+
 @test "a line of one's own on a bank, tables in f16 and e4m3, a vector and the tied head: 1 and 3 ranks, a resume" {
     row() { echo "$1 $2 $3 mine $4 - - 1 1 no"; }
     set=(-s data.chunks=6 -s "rules.mine=lr 0.05 | momentum 0.8>0.95@0-9 nesterov | scale 2 | step | decay 0.1 strict"

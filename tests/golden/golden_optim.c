@@ -105,13 +105,16 @@ static double most_ulps(const float *x, const float *ref, float *largest, int64_
 
 static float master(float high, float low) { return f32_from_bits(f32_bits(high) | (uint32_t)low); }
 
-/* A bank's way from its initial values, with the low halves where the file has them. */
+/* A bank's way from its initial values, with the low halves where the file has them. Matrices that no layer
+ * uses stay here, and decay there. */
 static void compare_update(struct run *u, int call, int param, const float *ref)
 {
     struct tensor w = u->banks.p[param].w, mantissa = u->z.p[param].mantissa;
     int64_t n = tensor_count(w);
     float *init = want(u, -1, "init", param, n), *x = got(u, w), *way = malloc(2 * n * sizeof *x);
     float *ref_low = want(u, call, "state.mantissa", param, n), *low = got(u, mantissa);
+    const struct param *p = &u->banks.p[param];
+    n = p->used * param_unit_rows(p) * w.cols;
     for (int64_t i = 0; i < n; i++) {
         way[i] = (ref_low ? master(x[i], low[i]) : x[i]) - init[i];
         way[n + i] = (ref_low ? master(ref[i], ref_low[i]) : ref[i]) - init[i];

@@ -600,8 +600,8 @@ static void gated_step(struct ops *o, const struct gated *s, float limit)
     o->squares(o, (real *)s->sum.data, all, 3);
     o->step_gate(o, gate, (real *)s->sum.data, 2, limit, 0.25f);
     o->muon_input(o, s->x, s->mom, s->g, 1, false, &s->muon->momentum, gate);
-    o->normuon(o, s->w, s->mant, s->q, s->x, 1, &one, &s->muon->variance, false, &s->muon->write,
-               gate);
+    o->normuon(o, s->w, s->mant, s->q, s->x, 1, &one, &s->muon->variance, NULL, false,
+               &s->muon->write, gate);
     o->adam(o, &p, 1);
 }
 
@@ -747,10 +747,10 @@ static void test_normuon(int n, int64_t rows, int64_t cols, enum dtype tw, bool 
     to_gpu(x), to_gpu(q);
     old.c.data = malloc(tensor_bytes(w.c));
     memcpy(old.c.data, w.c.data, tensor_bytes(w.c));
-    cpu->normuon(cpu, w.c, mant.c, bare ? NO_TENSOR : q.c, x.c, n, lr_mul, &on_cpu->variance, how,
-                 &on_cpu->write, NULL);
-    gpu->normuon(gpu, w.g, mant.g, bare ? NO_TENSOR : q.g, x.g, n, lr_mul, &on_gpu->variance, how,
-                 &on_gpu->write, NULL);
+    cpu->normuon(cpu, w.c, mant.c, bare ? NO_TENSOR : q.c, x.c, n, lr_mul, &on_cpu->variance, NULL,
+                 how, &on_cpu->write, NULL);
+    gpu->normuon(gpu, w.g, mant.g, bare ? NO_TENSOR : q.g, x.g, n, lr_mul, &on_gpu->variance, NULL,
+                 how, &on_gpu->write, NULL);
     if (exact || bare) {
         CHECK_EQ(different_bytes(w) + different_bytes(q), 0);
         if (tw == DT_BF16)
@@ -792,6 +792,157 @@ static void test_normuons(void)
 
 /* The stages that have ops of their own, one after the other in place; the same bits but where a sum over
  * a matrix is between, whose order of f32 and f64 sums differs. */
+/* All that a running mean can be, of a gradient and of X. */
+static void test_means(int n, int64_t rows, int64_t cols, enum dtype tg)
+{
+    static const unsigned how[] = { 0,
+                                    MEAN_NESTEROV,
+                                    MEAN_SUM,
+                                    MEAN_SUM | MEAN_NESTEROV,
+                                    MEAN_LION,
+                                    MEAN_TERM,
+                                    MEAN_TERM | MEAN_ADD,
+                                    MEAN_TERM | MEAN_NESTEROV };
+    struct both g = drawn(tg, n * rows, cols, 1), mom = drawn(DT_F32, n * rows, cols, 1);
+    struct both x = blank(DT_F32, n * rows, cols), v = drawn(DT_F32, n * rows, cols, 0);
+    real number[4] = { 0.07f, 0.3f, 0.2f, 0.6f };
+    struct step_gate gate = { 0.25f, 0, 0, 1 };
+    void *ca, *ga, *cg, *gg;
+
+    numbers(number, sizeof number, &ca, &ga);
+    numbers(&gate, sizeof gate, &cg, &gg);
+    const real *c = ca, *d = ga;
+    for (int k = 0; k < 32; k++) {
+        unsigned flags = how[k % 8] | (k & 8 ? MEAN_GRADIENT : 0);
+        bool of_x = k >= 24 && !(flags & MEAN_ADD), aged = k & 16;
+        cpu->momentum(cpu, x.c, mom.c, of_x ? x.c : g.c, flags, c, aged ? c + 3 : NULL, cg);
+        gpu->momentum(gpu, x.g, mom.g, of_x ? x.g : g.g, flags, d, aged ? d + 3 : NULL, gg);
+        CHECK_EQ(different_bytes(x) + different_bytes(mom), 0);
+    }
+    cpu->momentum(cpu, x.c, NO_TENSOR, g.c, MEAN_GRADIENT, NULL, NULL, cg);
+    gpu->momentum(gpu, x.g, NO_TENSOR, g.g, MEAN_GRADIENT, NULL, NULL, gg);
+    cpu->momentum(cpu, NO_TENSOR, mom.c, g.c, 0, c, NULL, NULL);
+    gpu->momentum(gpu, NO_TENSOR, mom.g, g.g, 0, d, NULL, NULL);
+    CHECK_EQ(different_bytes(x) + different_bytes(mom), 0);
+    for (int k = 0; k < 2; k++) {
+        cpu->second(cpu, x.c, v.c, g.c, c, k ? c + 3 : NULL, k ? cg : NULL);
+        gpu->second(gpu, x.g, v.g, g.g, d, k ? d + 3 : NULL, k ? gg : NULL);
+        CHECK_EQ(different_bytes(x) + different_bytes(v), 0);
+    }
+}
+
+/* Norms and products of a matrix, and the write that keeps to them. */
+static void test_fits(int n, int64_t rows, int64_t cols, enum dtype tw)
+{
+    static const float lr_mul[8] = { 1, 2, 0, 1, 2, 4, 1, 2 };
+    static const bool turned[8] = { false, true, true, false, true, false, false, true };
+    struct both x = drawn(DT_F32, n * rows, cols, 1), w = drawn(tw, n * rows, cols, 1);
+    struct both mant = tw == DT_BF16 ? drawn_u16(n * rows, cols) : (struct both){ 0 };
+    struct both other = drawn(DT_F32, n * rows, cols, 1), out = blank(DT_F32, n, 2);
+    real number[4] = { 0.8f, 0.05f, 0.3f, 0 };
+    real each[8] = { 3, 4, 5, 6, 7, 8, 9, 1e-12f };
+    void *ca, *ga, *ce, *ge;
+
+    numbers(number, sizeof number, &ca, &ga);
+    numbers(each, sizeof each, &ce, &ge);
+    for (int to = FIT_ROWS; to <= FIT_BLEND; to++) {
+        bool write = to == FIT_HYPERBALL || to == FIT_PIN;
+        bool own = to == FIT_NORM || to == FIT_CONTRA || to >= FIT_RATIO;
+        struct norm_fit f = { .to = (enum fit_to)to, .turned = turned, .lr_mul = lr_mul }, g;
+        f.least = 1e-7, g = f;
+        f.y = own ? other.c : w.c, g.y = own ? other.g : w.g;
+        f.low = own ? NO_TENSOR : mant.c, g.low = own ? NO_TENSOR : mant.g;
+        f.number = ca, g.number = ga, f.each = f.over = ce, g.each = g.over = ge;
+        f.how = g.how = to & 1 ? MUON_STRICT : MUON_BEHIND;
+        f.m = (struct muon_step *)((real *)ca + 1), g.m = (struct muon_step *)((real *)ga + 1);
+        if (write)
+            f.out = out.c.data, g.out = out.g.data;
+        cpu->norm_fit(cpu, x.c, n, &f), gpu->norm_fit(gpu, x.g, n, &g);
+        CHECK(distance(write ? out : x) <= 1e-6);
+        if (!write)
+            continue;
+        cpu->normuon(cpu, w.c, mant.c, NO_TENSOR, x.c, n, lr_mul, NULL, f.out, f.how, f.m, NULL);
+        gpu->normuon(gpu, w.g, mant.g, NO_TENSOR, x.g, n, lr_mul, NULL, g.out, g.how, g.m, NULL);
+        CHECK(distance(w) <= 1e-4); /* a bit of the factor turns few cuts to bf16 */
+    }
+}
+
+/* What reads a whole matrix by products, lines or powers: f32 sums in another order. */
+static void test_wholes(int n, int64_t rows, int64_t cols)
+{
+    static const bool turned[8] = { false, true, true, false, true, false, false, true };
+    static const double cubic[3][3] = { { 2, -1.5, 0.5 }, { 2, -1.5, 0.5 }, { 2, -1.5, 0.5 } };
+    int64_t most = rows > cols ? rows : cols;
+    struct both x = drawn(DT_F32, n * rows, cols, 1), g = drawn(DT_F32, n * rows, cols, 1);
+    struct both mom = drawn(DT_F32, n * rows, cols, 1), out = blank(DT_F32, n, 1);
+    struct both d = blank(DT_F32, n, most);
+    real number[3] = { -0.2f, 0.3f, 0.9f };
+    void *c, *v;
+
+    numbers(number, sizeof number, &c, &v);
+    cpu->spectral_norm(cpu, out.c.data, x.c, n, turned);
+    gpu->spectral_norm(gpu, out.g.data, x.g, n, turned);
+    CHECK(distance(out) <= 1e-6);
+    cpu->schatten4(cpu, out.c.data, x.c, n), gpu->schatten4(gpu, out.g.data, x.g, n);
+    CHECK(distance(out) <= 1e-6);
+    for (int k = 0; k < 2 && rows != cols; k++) {
+        cpu->balance(cpu, x.c, g.c, d.c, n, k == 0, 0.5);
+        gpu->balance(gpu, x.g, g.g, d.g, n, k == 0, 0.5);
+        CHECK(distance(x) <= 1e-6 && distance(d) <= 1e-6);
+    }
+    cpu->polar_input(cpu, x.c, g.c, n, false, 1, 1e-7);
+    gpu->polar_input(gpu, x.g, g.g, n, false, 1, 1e-7);
+    cpu->polar(cpu, x.c, n, cubic, 3, 0), gpu->polar(gpu, x.g, n, cubic, 3, 0);
+    CHECK(distance(x) <= 1e-5);
+    cpu->polar(cpu, x.c, n, cubic, 2, 0), gpu->polar(gpu, x.g, n, cubic, 2, 0);
+    CHECK(distance(x) <= 1e-5);
+    cpu->power(cpu, x.c, g.c, n, c), gpu->power(gpu, x.g, g.g, n, v);
+    CHECK(distance(x) <= 1e-5);
+    cpu->select(cpu, x.c, mom.c, n, turned, (real *)c + 1, NULL);
+    gpu->select(gpu, x.g, mom.g, n, turned, (real *)v + 1, NULL);
+    CHECK(distance(x) <= 1e-5);
+    CHECK_EQ(different_bytes(mom), 0);
+}
+
+/* Gains and directions of rows, in two updates. */
+static void test_weightnorm(int n, int64_t rows, int64_t cols, enum dtype tw)
+{
+    static const float lr_mul[8] = { 1, 2, 0, 1, 2, 4, 1, 2 };
+    static const bool turned[8] = { false, true, true, false, true, false, false, true };
+    int64_t most = rows > cols ? rows : cols;
+    struct both w = drawn(tw, n * rows, cols, 1), g = drawn(tw, n * rows, cols, 1);
+    struct both low = tw == DT_BF16 ? drawn_u16(n * rows, cols) : (struct both){ 0 };
+    struct both x = blank(DT_F32, n * rows, cols), mom = drawn(DT_F32, n * rows, cols, 0);
+    struct both state[6], updates = drawn(DT_F32, n, 1, 0);
+    real number[5] = { 2.5f, 5, 1.2f, 0.02f, 0 };
+    struct weightnorm s[2] = { { .turned = turned, .lr_mul = lr_mul } };
+    void *c, *d;
+
+    numbers(number, sizeof number, &c, &d);
+    for (int k = 0; k < 6; k++)
+        state[k] = drawn(DT_F32, n, most, 0);
+    s[1] = s[0];
+    for (int k = 0; k < 2; k++) {
+        real *p[6];
+        for (int i = 0; i < 6; i++)
+            p[i] = k ? state[i].g.data : state[i].c.data;
+        s[k].w = k ? w.g : w.c, s[k].low = k ? low.g : low.c, s[k].g = k ? g.g : g.c;
+        s[k].mom = k ? mom.g.data : mom.c.data, s[k].updates = k ? updates.g.data : updates.c.data;
+        s[k].gain = p[0], s[k].gain_mean = p[1], s[k].gain_second = p[2];
+        s[k].norm = p[3], s[k].first = p[4], s[k].slope = p[5];
+        s[k].number = k ? d : c, s[k].m = (struct muon_step *)((real *)(k ? d : c) + 3);
+    }
+    for (int step = 0; step < 2; step++) {
+        cpu->weightnorm_input(cpu, x.c, n, &s[0]), gpu->weightnorm_input(gpu, x.g, n, &s[1]);
+        CHECK(distance(x) <= 1e-5 && distance(mom) <= 1e-5);
+        cpu->weightnorm(cpu, x.c, n, &s[0]), gpu->weightnorm(gpu, x.g, n, &s[1]);
+        CHECK(distance(w) <= 1e-4); /* a bit of a factor turns few cuts to bf16 */
+        for (int k = 0; k < 6; k++)
+            CHECK(distance(state[k]) <= 1e-5);
+        CHECK_EQ(different_bytes(updates), 0);
+    }
+}
+
 static void test_stages(int n, int64_t rows, int64_t cols, enum dtype tg)
 {
     struct both g = drawn(tg, n * rows, cols, 1), mom = drawn(DT_F32, n * rows, cols, 1);
@@ -803,12 +954,8 @@ static void test_stages(int n, int64_t rows, int64_t cols, enum dtype tg)
 
     numbers(number, sizeof number, &ca, &ga);
     const real *c = ca, *d = ga;
-    for (int k = 0; k < 4; k++) { /* mean, Nesterov's step, of X, of the gradient alone */
-        struct tensor m = k < 3 ? mom.c : NO_TENSOR, gm = k < 3 ? mom.g : NO_TENSOR;
-        cpu->momentum(cpu, x.c, m, k == 2 ? x.c : g.c, k == 1, c, k != 2, NULL);
-        gpu->momentum(gpu, x.g, gm, k == 2 ? x.g : g.g, k == 1, d, k != 2, NULL);
-        CHECK_EQ(different_bytes(x) + different_bytes(mom), 0);
-    }
+    cpu->momentum(cpu, x.c, mom.c, g.c, 0, c, NULL, NULL);
+    gpu->momentum(gpu, x.g, mom.g, g.g, 0, d, NULL, NULL);
     cpu->scale(cpu, x.c, n, each, c + 1), gpu->scale(gpu, x.g, n, each, d + 1);
     CHECK_EQ(different_bytes(x), 0);
     cpu->scale(cpu, x.c, n, NULL, c + 1), gpu->scale(gpu, x.g, n, NULL, d + 1);
@@ -818,11 +965,14 @@ static void test_stages(int n, int64_t rows, int64_t cols, enum dtype tg)
     cpu->polar_input(cpu, y.c, x.c, n, false, 1.01, 1e-6);
     gpu->polar_input(gpu, y.g, x.g, n, false, 1.01, 1e-6);
     CHECK(distance(y) <= 1e-3); /* the norm's last bit turns few roundings to bf16 */
-    cpu->variance(cpu, x.c, q.c, n, false, c, NULL),
-        gpu->variance(gpu, x.g, q.g, n, false, d, NULL);
+    cpu->variance(cpu, x.c, q.c, n, 0, c, NULL), gpu->variance(gpu, x.g, q.g, n, 0, d, NULL);
     CHECK(distance(x) <= 1e-5);
     CHECK(distance(q) <= 1e-5);
-    cpu->variance(cpu, x.c, q.c, n, true, c, NULL), gpu->variance(gpu, x.g, q.g, n, true, d, NULL);
+    cpu->variance(cpu, x.c, q.c, n, VARIANCE_FREE, c, NULL);
+    gpu->variance(gpu, x.g, q.g, n, VARIANCE_FREE, d, NULL);
+    CHECK(distance(x) <= 1e-5);
+    cpu->variance(cpu, x.c, q.c, n, VARIANCE_ROUND, c, NULL),
+        gpu->variance(gpu, x.g, q.g, n, VARIANCE_ROUND, d, NULL);
     CHECK(distance(x) <= 1e-3);
     cpu->sign(cpu, x.c), gpu->sign(gpu, x.g);
     CHECK_EQ(different_bytes(x), 0);
@@ -836,8 +986,15 @@ static void test_chains(void)
     static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
                                         { 2, 90, 520 }, { 5, 768, 768 }, { 3, 3072, 768 } };
     for (int s = 0; s < (check_small() ? 4 : 6); s++)
-        for (int k = 0; k < 2; k++)
-            test_stages((int)shape[s][0], shape[s][1], shape[s][2], k ? DT_F32 : DT_BF16);
+        for (int k = 0; k < 2; k++) {
+            enum dtype t = k ? DT_F32 : DT_BF16;
+            test_stages((int)shape[s][0], shape[s][1], shape[s][2], t);
+            test_means((int)shape[s][0], shape[s][1], shape[s][2], t);
+            test_fits((int)shape[s][0], shape[s][1], shape[s][2], t);
+            test_weightnorm((int)shape[s][0], shape[s][1], shape[s][2], t);
+            if (k)
+                test_wholes((int)shape[s][0], shape[s][1], shape[s][2]);
+        }
     clear();
 }
 
@@ -890,8 +1047,8 @@ static void queue_banks(const struct branched *s, bool branches)
             gpu->branch(gpu, i);
         gpu->muon_input(gpu, b->x, b->mom, b->g, b->n, false, &m->momentum, NULL);
         gpu->polar(gpu, b->x, b->n, coef, 3, 0);
-        gpu->normuon(gpu, b->w, b->mant, b->q, b->x, b->n, lr_mul, &m->variance, false, &m->write,
-                     NULL);
+        gpu->normuon(gpu, b->w, b->mant, b->q, b->x, b->n, lr_mul, &m->variance, NULL, false,
+                     &m->write, NULL);
         if (branches)
             gpu->branch(gpu, TRUNK);
     }

@@ -256,7 +256,7 @@ static void test_graph(int n, int64_t rows, int64_t cols)
         for (int twice = 0; twice < 2 - k; twice++) {
             gpu->muon_input(gpu, x, mom[k].g, g.g, n, false, &step->momentum, NULL);
             gpu->polar(gpu, x, n, table, 5, false);
-            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, &step->variance, false,
+            gpu->normuon(gpu, w[k].g, mant[k].g, q[k].g, x, n, lr_mul, &step->variance, NULL, false,
                          &step->write, NULL);
         }
     }

@@ -114,9 +114,10 @@ static void muon_input(struct ops *o, struct tensor x, struct tensor mom, struct
 }
 
 static void momentum(struct ops *o, struct tensor x, struct tensor mom, struct tensor g,
-                     bool nesterov, const real *blend, bool gradient, const struct step_gate *gate)
+                     unsigned how, const real *number, const real *age,
+                     const struct step_gate *gate)
 {
-    (void)o, (void)x, (void)mom, (void)nesterov, (void)blend, (void)gradient, (void)gate;
+    (void)o, (void)x, (void)mom, (void)how, (void)number, (void)age, (void)gate;
     if (owner(g, 0) >= 0)
         event("chain", label(owner(g, 0)));
 }

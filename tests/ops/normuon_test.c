@@ -57,7 +57,7 @@ static void test_decay(enum dtype tw, enum dtype tx, int64_t rows, int64_t cols,
             want[i] = how & MUON_BEHIND ? (p - u * lr) * left : p * left - u * lr;
         }
     }
-    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, &blend, how, &m, NULL);
+    o->normuon(o, w, mant, bare ? NO_TENSOR : q, x, N, mul, &blend, NULL, how, &m, NULL);
     double d = 0, norm = 0;
     for (int64_t i = 0; i < count; i++) {
         d += (master(w, mant, i) - want[i]) * (master(w, mant, i) - want[i]);
@@ -86,7 +86,7 @@ static void test_strict(void)
     const float one = 1;
     for (unsigned how = 0; how < 8; how++) {
         set(w, 0, 1), set(x, 0, 0);
-        o->normuon(o, w, NO_TENSOR, NO_TENSOR, x, 1, &one, NULL, how, &m, NULL);
+        o->normuon(o, w, NO_TENSOR, NO_TENSOR, x, 1, &one, NULL, NULL, how, &m, NULL);
         CHECK(get(w, 0) == (how & MUON_STRICT && !(how & MUON_PLAIN) ? 1 : 0.75));
     }
 }
@@ -108,7 +108,7 @@ static void test_low_halves(void)
         set(x, 1, 1);
         set(q, 0, 1);
         set(q, 1, 1);
-        o->normuon(o, w, mant, q, x, 1, &one, &blend, false, &m, NULL);
+        o->normuon(o, w, mant, q, x, 1, &one, &blend, NULL, false, &m, NULL);
         CHECK(master(w, mant, 0) == 1 - step * 0x1p-20);
         CHECK(master(w, mant, 1) == -step * 0x1p-20);
     }

@@ -1,0 +1,72 @@
+# Chains of stages against numbers that published optimizers made; a word of a line that is changed must be
+# noticed.
+
+bats_require_minimum_version 1.5.0
+
+zoo() { "$GPT_TESTS/zoo" "$@"; }
+GIVEN=tests/golden/zoo/zoo-gradients.safetensors
+
+@test "published optimizers: weights of twelve steps and states, in f32" {
+    zoo $GIVEN $(ls tests/golden/zoo/zoo-*.safetensors | grep -v -e gradients -e bf16)
+}
+
+@test "published optimizers that orthogonalise in bf16" {
+    zoo --polar bf16 $GIVEN tests/golden/zoo/zoo-muon-bf16.safetensors tests/golden/zoo/zoo-normuon-bf16.safetensors
+}
+
+# mutant FILE OLD NEW: the same numbers beside a line in which NEW stands for OLD.
+mutant() {
+    local file="tests/golden/zoo/zoo-$1.safetensors" line
+    line=$(LC_ALL=C grep -ao '"line": *"[^"]*"' "$file" | sed 's/.*: *"//; s/"$//')
+    [[ $line = *"$2"* ]]
+    run --separate-stderr zoo --line "${line/"$2"/$3}" $GIVEN "$file"
+    echo "$1: '$2' as '$3': $output"
+    [ "$status" -eq 1 ]
+    [[ $output = *FAILED* && $output != *refused* ]]
+}
+
+@test "a stage that is left out, a word or a number that is another is noticed" {
+    mutant adamw "0.8 corrected" "0.8"
+    mutant adamw "1e-10 corrected" "1e-10"
+    mutant adamw "momentum 0.8" "momentum 0.7"
+    mutant adamw "second 0.95" "second 0.94"
+    mutant adamw "decay 0.001 |" "scale 1 |"
+    mutant ademamix "0.9*1:c" "0.9*1"
+    mutant ademamix "half(0.9,0.99,8)" "half(0.9,0.98,8)"
+    mutant ademamix "half(0.9,0.99,8)" "0.99"
+    mutant ademamix "alpha(5,8)" "alpha(5,7)"
+    mutant ademamix "1e-8 corrected" "1e-2 corrected"
+    mutant aurora "balance 2 0.5" "balance 2 0.4"
+    mutant aurora "balance 2" "balance 1"
+    mutant aurora " balance 2 0.5" ""
+    mutant aurora "contra 0.2 power5 |" "scale 1 |"
+    mutant aurora "contra 0.2" "contra 0.18"
+    mutant aurora "| shape |" "|"
+    mutant aurora "floor 0.35 |" "scale 1 |"
+    mutant aurora "floor 0.35" "floor 0.32"
+    mutant bimaxwell "0.4385" "0.40"
+    mutant bimaxwell "0.98*" "0.97*"
+    mutant bimaxwell "from 4 0.95" "from 3 0.95"
+    mutant bimaxwell "from 4 0.95" ""
+    mutant bimaxwell "nesterov 0.95" "nesterov 0.90"
+    mutant dion2 "select 0.25 0.95" "select 0.25 0.85"
+    mutant dion2 "select 0.25" "select 0.30"
+    mutant dion2 "shape spectral" "shape"
+    mutant dion2 "decay 0.01 |" "scale 1 |"
+    mutant dynmuon "nesterov sum" "sum"
+    mutant dynmuon "0.95 nesterov" "0.90 nesterov"
+    mutant dynmuon "-0.25@0-11" "-0.22@0-11"
+    mutant dynmuon "scale 1.9073486328125e-06 |" "scale 1.7e-06 |"
+    mutant lion "lion 0.9 0.99" "lion 0.8 0.99"
+    mutant lion "lion 0.9 0.99" "lion 0.9 0.98"
+    mutant lion "| sign |" "|"
+    mutant muown "weightnorm 2.496" "weightnorm 2.2"
+    mutant muown "15 1.2" "14 1.2"
+    mutant muown "15 1.2" "15 1.08"
+    mutant muonh "hyperball" "step"
+    mutant muonh "nesterov" ""
+    mutant uwfloor "variance 0.95 |" "scale 1 |"
+    mutant uwfloor "variance 0.95" "variance 0.85"
+    mutant uwfloor "floor 0.35 |" "scale 1 |"
+    mutant uwfloor "floor 0.35" "floor 0.32"
+}
