@@ -124,10 +124,11 @@ static qkv_args shape_of(const struct qkv_shape *s, struct rope r, int tokens)
 {
     qkv_args k = {};
 
-    assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
+    assert(r.table.dtype == DT_BF16 || r.table.dtype == DT_F32);
+    assert(r.table.cols == s->head_dim / 2);
     k.tokens = tokens, k.heads = s->heads, k.head_dim = s->head_dim;
     k.paired = s->paired, k.key_offset = s->key_offset;
-    k.rope = (const bf16 *)r.table.data;
+    k.rope = r.table.data, k.rope_f32 = r.table.dtype == DT_F32;
     return k;
 }
 
@@ -152,8 +153,8 @@ static bool in_one_kernel(const struct cuda_ops *c, const struct qkv_shape *s, s
 
 void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
              struct tensor raw, struct tensor x, struct tensor w, const real *scale,
-             const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
-             struct tensor table, const struct batch *b)
+             struct tensor bias, const struct qkv_shape *s, struct rope r, struct tensor y,
+             struct tensor gate, struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
     qkv_args a = shape_of(s, r, b->tokens);
@@ -174,12 +175,15 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     a.qkv = (const bf16 *)raw.data;
     a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.v = (bf16 *)v.data;
     a.factor = (float *)factor.data;
-    if (in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart) {
+    bool record = !bias.data && !a.rope_f32; /* what the one kernel knows */
+    if (record && in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart) {
         cuda_launch_waiting(c);
         qkv_gemm(c, x, w, scale, &a);
         return;
     }
     gpu_linear(o, raw, x, w, scale, {});
+    if (bias.data)
+        gpu_bias(o, raw, bias, {}, false);
     cuda_launch_waiting(c);
     c->qkv = a;
     if (!s->cache || s->cache->values_apart || !b->apart || c->portable)

@@ -205,11 +205,12 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     {
         struct batch b = tokens_on(o, &tk);
         struct rope r = { ON(rope, o) };
-        o->rope_table(o, r, freq);
+        o->rope_table(o, r, freq, 0, false);
         if (key_offset) /* of whose last row only some channels are written */
             o->zero(o, ON(k, o));
         o->qkv(o, ON(q, o), ON(k, o), ON(v, o), ON(factor, o), ON(raw, o), ON(x, o), ON(w, o),
-               REAL(scale, o), &s, r, ON(y, o), ON(gate, o), table ? ON(e, o) : NO_TENSOR, &b);
+               REAL(scale, o), NO_TENSOR, &s, r, ON(y, o), ON(gate, o),
+               table ? ON(e, o) : NO_TENSOR, &b);
     }
     same("rope", rope, 0, 0);
     same_bf16("q", q);

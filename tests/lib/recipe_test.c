@@ -88,7 +88,7 @@ static void test_refused(void)
     refuse("states.scalars=f32 - - -", GPT_USAGE,
            "a master is for a narrower weight, and 'scalars' is in f32");
     refuse("parameters.ve0=v,d fp8 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
-           "expected bf16|f32|f16|e4m3|bf16/e4m3|f32/e4m3, found 'fp8'");
+           "expected bf16|f32|f16|e4m3|bf16/e4m3|f32/e4m3|f32/bf16, found 'fp8'");
     refuse("parameters.ve0=v,d bf16/e4m3 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
            "a copy in e4m3 is for lm_head, with head_fp8 = yes");
     refuse("parameters.embed=v,d e4m3 transpose:lm_head adam sharded 0.5 0.95 1 150 no", GPT_USAGE,

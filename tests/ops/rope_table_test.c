@@ -9,7 +9,7 @@ static void test_rope_table(void)
     struct rope r = { floats(o, ROWS, 4, NULL) };
     const float freq[2] = { 1, 0.79963823f };
 
-    o->rope_table(o, r, freq);
+    o->rope_table(o, r, freq, 0, false);
     CHECK(f32_at(r.table, 0) == 1 && f32_at(r.table, 2) == 1);
     CHECK(f32_at(r.table, 1) == 0 && f32_at(r.table, 3) == 0);
     /* cos 1 = 0.5403023 lies between 138/256 and 139/256, sin 1 = 0.8414710 between 215/256 and
