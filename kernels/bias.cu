@@ -107,8 +107,8 @@ void column_sums_add(struct cuda_ops *c, struct tensor sum, struct tensor x, flo
 
     if (c->failed || !x.rows)
         return;
-    column_sums<<<grid, THREADS, 0, c->stream>>>(partial, (bf16 *)x.data, NULL, (int)x.rows,
-                                                 (int)x.cols);
+    column_sums<<<grid, THREADS, 0, c->stream>>>(partial, (bf16 *)x.data, (const bf16 *)NULL,
+                                                 (int)x.rows, (int)x.cols);
     CUDA_LAUNCHED(c);
     cuda_add_partials(c, sum.data, sum.dtype, partial, (int)grid.y, (int)x.cols);
 }
@@ -123,7 +123,7 @@ void gpu_bias_bwd(struct ops *o, struct tensor db, struct tensor dy, struct tens
     assert(!post.data || (post.dtype == DT_BF16 && post.cols == dy.cols));
     if (db.data)
         partial = (float *)cuda_workspace(c, column_sums_bytes(c, dy.rows, dy.cols));
-    if (c->failed || !dy.rows || (db.data && !partial) ||
+    if (c->failed || c->counting || !dy.rows || (db.data && !partial) ||
         !CUDA_NEED(c, dy.cols % 8 == 0, "outputs of a product with a bias are a multiple of 8"))
         return;
     column_sums<<<grid, THREADS, 0, c->stream>>>(partial, (bf16 *)dy.data, (const bf16 *)post.data,

@@ -138,7 +138,7 @@ void gpu_norm_bwd(struct ops *o, struct tensor dx, bool add, struct tensor dgain
     blocks = blocks < BACK_BLOCKS * c->sms ? blocks : BACK_BLOCKS * c->sms;
     if (gain.data)
         partial = (float *)cuda_workspace(c, (size_t)blocks * d * sizeof *partial);
-    if (!can_do(c, x, gain) || (gain.data && !partial))
+    if (!can_do(c, x, gain) || c->counting || (gain.data && !partial))
         return;
     with_vectors(d, [&](auto v) {
         norm_backward<decltype(v)::value><<<blocks, ROW_THREADS, shared, c->stream>>>(

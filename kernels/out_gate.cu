@@ -275,7 +275,8 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
     delta_out delta_to = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,
                            delta.cols };
     if (!gate.data) {
-        deltas_alone(c, delta_to, dout, x, heads);
+        if (!c->counting) /* it takes no workspace */
+            deltas_alone(c, delta_to, dout, x, heads);
         return;
     }
     partial = (float *)cuda_workspace(c, (size_t)blocks * heads * (GATE + 1) * sizeof *partial);

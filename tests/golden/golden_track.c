@@ -218,7 +218,6 @@ static double loss_error(struct ops *o, struct golden *g, const real *loss, cons
     return fabs((double)got * factor - want) / want;
 }
 
-/* One number more than half of which are rounding in bf16: a gradient of few elements (track-3.md 4). */
 static bool compare_grads(struct ops *o, struct golden *g, const struct banks *b, double tol)
 {
     bool ok = true;
