@@ -21,14 +21,14 @@ losses() { sed -n 's/^step:\([0-9]*\).* \(train\|val\)_loss:\([^ ]*\).*/\1 \3/p'
     cd "$BATS_TEST_TMPDIR"
     for n in 1 2 4; do
         train --ranks "$n" -o "r$n" > "$n.log"
-        losses "$n.log" > "$n"
+        losses "$n.log" > "of$n"
     done
-    head -1 1 | awk '{ d = $2 - log(272); exit !(d < 1e-4 && d > -1e-4) }'
-    [ "$(wc -l < 1)" -eq 13 ]
+    head -1 of1 | awk '{ d = $2 - log(272); exit !(d < 1e-4 && d > -1e-4) }'
+    [ "$(wc -l < of1)" -eq 13 ]
     for n in 2 4; do
-        paste 1 "$n" | awk '{ d = $2 - $4; if (!(d < 1e-3 && d > -1e-3)) exit 1 }'
+        paste of1 "of$n" | awk '{ d = $2 - $4; if (!(d < 1e-3 && d > -1e-3)) exit 1 }'
     done
-    awk 'NR == 1 { first = $2 } END { exit !($2 < first - 1) }' 1
+    awk 'NR == 1 { first = $2 } END { exit !($2 < first - 1) }' of1
 }
 
 @test "resumed on 2 ranks: the same bits; gpt-ckpt knows its tensors" {
