@@ -33,7 +33,7 @@ const struct small_form small_forms[] = {
     { "record-84", { "model.post_single=no", NULL } },
     { "record-84", { "model.skip=0 6", "model.attend_as=9" } },
     { "track-3", { NULL, NULL } },
-    { "track-3", { "scalars.out=o_bias 0 0", "model.rope_pairs=neighbours" } },
+    { "track-3", { "model.rope_pairs=neighbours", "optimizer.loss=mean" } },
     { "record-61",
       { "model.gate_table=8", "parameters.gate_table=v,8 bf16 zero adam sharded 0.9 0.95 1 0 no",
         "parameters.attn_gate_bank=10,h,20 bf16 zero adam replicated 0.9 0.99 1 1 no",
