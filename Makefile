@@ -100,7 +100,7 @@ CUDA_USERS = cmd/gpt-train cmd/gpt-sample tests/golden/golden $(GPU_SRC:.c=)
 HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
-EMU_TRAIN_SRC = $(filter kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
+EMU_TRAIN_SRC = $(filter kernels/host/backend_% kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
 EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC),$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model decode)
 EMU_TRAIN = $(BUILD)/emu/gpt-train
@@ -273,14 +273,15 @@ $(EMU_PORTABLE): $(BUILD)/emu/portable_%: $(BUILD)/emu/gpu_%
 
 export GPT_SHARE = $(CURDIR)/share
 RUN_TESTS = GPT_BIN=$(abspath $(BUILD)/bin) GPT_TESTS=$(abspath $(BUILD)/tests) \
-            $(if $(OF_OPS),GPT_TEST_OPS='$(OF_OPS)') share/run-tests
+            $(if $(OF_OPS),GPT_TEST_OPS='$(OF_OPS)') $(if $(LEAVE_LONG),LONG=no) share/run-tests
 EMULATED  = $(EMU_TESTS) $(EMU_PORTABLE) $(wildcard tests/emu/*.bats)
 # What reads files that may be damaged or foreign, once more under the sanitizers (T=asan).
 ASAN_TESTS = $(if $(SANITIZE),,$(patsubst %,$(BUILD)-asan/tests/%_test,json opt zio source recipe \
               recipe_fuzz parsers_fuzz logread runs_fuzz runs_extreme safetensors checkpoint_damage shard \
               loader_bad))
-# Those of `make check`: what a command or a file of lib does, where that takes seconds.
-LONG      = %_fuzz_test examples.bats lint.bats gpt-tokshard_tiktoken.bats \
+# Those of `make check`: what a command or a file of lib does, where that takes seconds; of bats files
+# what is not tagged long.
+LONG      = %_fuzz_test fit_test backward_test examples.bats lint.bats gpt-tokshard_tiktoken.bats \
             gpt-tokshard_tokenizer_json.bats gpt-train_valgrind.bats
 EVERY     = $(wildcard tests/cmd/*.bats) $(filter %_test,$(C_PROGS) $(FD_TESTS)) \
             $(wildcard tests/*.bats tests/ops/*.bats tests/golden/*.bats)
@@ -303,6 +304,7 @@ CHOSEN    = $(sort $(foreach t,$(T),$(if $(filter asan,$(t)),$(ASAN_TESTS),$(if 
               $(call programs_of_op,$(t)),$(or $(strip $(call of_name,$(t))),$(error T=$(t): no such test))))))
 check:     TO_CHECK = $(if $(T),$(CHOSEN),$(QUICK))
 check-all: TO_CHECK = $(if $(T),$(CHOSEN),$(ALL_TESTS))
+check:     LEAVE_LONG = $(if $(T),,yes)
 # Where no GPU is visible `make check` does without the kernels, which take minutes to compile, unless they
 # have been.
 check:     NO_KERNELS = $(if $(GPUS_HERE)$(wildcard $(BUILD)/libgptcuda.a),,CUDA=0)

@@ -15,10 +15,7 @@
 #include "sample/generate.h"
 #include "sample/score.h"
 #include "sample/trained.h"
-#include "kernel_versions.h"
-#ifdef HAVE_CUDA
-#include "../kernels/ops_cuda.h"
-#endif
+#include "devices.h"
 
 static struct {
     const char *model, *recipe, *tokenizer, *vocab, *input, *data, *device, *gpu_path;
@@ -40,7 +37,14 @@ static const struct opt table[] = {
     OPT_SWITCH(0, "jsonl", &o.jsonl,
                "lines are objects: text, maybe id and continuation; implies --json"),
     OPT_HEADING("Writing"),
-    { 'n', "tokens", "N", OPT_I64, &o.tokens, "tokens of a text at most (100)", 1, 1e6, NULL },
+    { .letter = 'n',
+      .name = "tokens",
+      .arg = "N",
+      .kind = OPT_I64,
+      .value = &o.tokens,
+      .help = "tokens of a text at most (100)",
+      .lo = 1,
+      .hi = 1e6 },
     OPT_REAL("temperature", "T", &o.temperature, 0, 1000,
              "divides the logits (1); 0: always the likeliest token"),
     OPT_NUMBER("top-k", "K", &o.top_k, 0, 1e6, "draw from the K likeliest tokens; 0: all (0)"),
@@ -60,12 +64,21 @@ static const struct opt table[] = {
     OPT_SWITCH(0, "stats", &o.stats, "at the end, tokens a second on stderr"),
     OPT_SWITCH('q', "quiet", &o.quiet, "errors only"),
     OPT_HEADING("Run"),
-    { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
+    { .name = "device",
+      .arg = "NAME",
+      .kind = OPT_CHOICE,
+      .value = &o.device,
+      .help = "where to compute (cpu)",
+      .choices = "cpu|cuda" },
     OPT_NUMBER("batch", "N", &o.batch, 1, GENERATE_MAX,
                "texts at a time; changes no text (16, on a GPU 64)"),
     OPT_NUMBER("threads", "N", &o.threads, 1, 1024, "threads on a CPU (processors)"),
-    { 0, "gpu-path", "PATH", OPT_CHOICE, &o.gpu_path,
-      "kernels: native (Hopper's own) or portable (what the GPU has)", 0, 0, "native|portable" },
+    { .name = "gpu-path",
+      .arg = "PATH",
+      .kind = OPT_CHOICE,
+      .value = &o.gpu_path,
+      .help = "kernels: native (Hopper's own) or portable (what the GPU has)",
+      .choices = "native|portable" },
     OPT_SWITCH(0, "no-graph", &o.no_graph, "GPUs: launch each kernel instead of a graph a step"),
     OPT_END
 };
@@ -73,56 +86,32 @@ static const struct command command = { "gpt-sample", "[OPTION]... -m RUN [PROMP
                                         "Continues texts with a trained model, or scores them.",
                                         table };
 
-/* -- the device ------------------------------------------------------------------- */
-
-#ifdef HAVE_CUDA
-static const struct graphs graphs = { ops_cuda_capture, ops_cuda_capture_end, ops_cuda_launch,
-                                      ops_cuda_graph_free };
-#endif
-
-static int new_device(struct ops **ops)
-{
-    if (!strcmp(o.device, "cpu")) {
-        int64_t n = o.threads ? o.threads : sysconf(_SC_NPROCESSORS_ONLN);
-        int rc = ops_cpu_new(ops);
-        if (!rc)
-            ops_cpu_threads(*ops, n < 1 ? 1 : (int)n);
-        return rc;
-    }
-#ifdef HAVE_CUDA
-    ops_cuda_choose_path(o.gpu_path);
-    return ops_cuda_new(ops, 0);
-#else
-    return err_set(GPT_DEVICE,
-                   "this gpt-sample was built without CUDA: --device cpu is all it has");
-#endif
-}
-
-static const struct graphs *device_graphs(void)
-{
-#ifdef HAVE_CUDA
-    return strcmp(o.device, "cpu") && !o.no_graph ? &graphs : NULL;
-#else
-    return NULL;
-#endif
-}
-
 /* -- the model on it ---------------------------------------------------------------- */
 
 struct run {
     struct trained trained;
     struct vocab *vocab;
     struct prompts prompts;
+    struct backend backend;
     struct ops *ops;
     struct banks banks;
     struct model model;
 };
 
+static int new_device(struct run *x)
+{
+    struct backend_wants w = {
+        .ranks = 1, .world = 1, .threads = (int)o.threads, .gpu_path = o.gpu_path
+    };
+    int rc = devices_choose(&x->backend, o.device, &w);
+    return rc ? rc : x->backend.ops_new(&x->ops, 0, x->backend.group);
+}
+
 /* Weights, and a model for calls of `tokens` rows at positions below `positions`. */
 static int load_model(struct run *x, int tokens, int64_t positions)
 {
     struct step_schedule at;
-    int rc = new_device(&x->ops);
+    int rc = new_device(x);
     if (rc || (rc = banks_init_weights(&x->banks, x->trained.recipe, x->ops)) ||
         (rc = model_init_to(&x->model, &x->banks, 0, tokens, positions)) ||
         (rc = trained_load(&x->trained, &x->banks)))
@@ -229,7 +218,7 @@ static int write_texts(struct run *x)
     x->ops->rows_apart = true;
     rc = decoder_init(&d, &x->model, sequences, rows, context);
     struct generate g = { .decoder = &d,
-                          .graphs = device_graphs(),
+                          .graphs = x->backend.capture && !o.no_graph ? &x->backend : NULL,
                           .vocab = x->vocab,
                           .choice = { .temperature = (real)o.temperature,
                                       .top_k = (int)o.top_k,
@@ -380,6 +369,7 @@ static int sample(int n, char **text)
         rc = o.score ? score(&x) : write_texts(&x);
     if (x.ops)
         x.ops->free(x.ops);
+    backend_release(&x.backend);
     prompts_release(&x.prompts);
     vocab_free(x.vocab);
     trained_close(&x.trained);
@@ -389,7 +379,7 @@ static int sample(int n, char **text)
 int main(int argc, char **argv)
 {
     int first, rc;
-    opt_version_extra = kernel_versions;
+    opt_version_extra = device_versions;
     opt_words = recipe_words;
     if (!(rc = opt_parse(&command, argc, argv, &first)) && !(rc = check_options(argc - first)))
         rc = sample(argc - first, argv + first);

@@ -37,61 +37,67 @@ static struct {
         .shuffle = -1 };
 
 static const struct opt table[] = {
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Input", 0, 0, NULL },
-    { 0, "format", "FORMAT", OPT_CHOICE, &o.format, "text, jsonl, or what it looks like (auto)",
+    OPT_HEADING("Input"),
+    { .name = "format",
+      .arg = "FORMAT",
+      .kind = OPT_CHOICE,
+      .value = &o.format,
+      .help = "text, jsonl, or what it looks like (auto)",
       .choices = "auto|text|jsonl" },
-    { 0, "field", "NAME", OPT_STR, &o.field, "field of .jsonl that holds the text (text)", 0, 0,
-      NULL },
-    { 0, "ext", "LIST", OPT_STR, &o.extensions,
-      "files taken from folders (txt,md,jsonl), each also .zst and .gz", 0, 0, NULL },
-    { 0, "invalid", "HOW", OPT_CHOICE, &o.invalid,
-      "what is not UTF-8: replace by U+FFFD (default), keep as bytes, or error",
+    OPT_TEXT(0, "field", "NAME", &o.field, "field of .jsonl that holds the text (text)"),
+    OPT_TEXT(0, "ext", "LIST", &o.extensions,
+             "files taken from folders (txt,md,jsonl), each also .zst and .gz"),
+    { .name = "invalid",
+      .arg = "HOW",
+      .kind = OPT_CHOICE,
+      .value = &o.invalid,
+      .help = "what is not UTF-8: replace by U+FFFD (default), keep as bytes, or error",
       .choices = "replace|bytes|error" },
-    { 0, "skip-bad", NULL, OPT_FLAG, &o.skip_bad,
-      "pass over lines of .jsonl without a text, and count them", 0, 0, NULL },
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Tokens", 0, 0, NULL },
-    { 0, "tokenizer", "NAME", OPT_CHOICE, &o.tokenizer, "gpt2 (default), or byte: a token a byte",
+    OPT_SWITCH(0, "skip-bad", &o.skip_bad,
+               "pass over lines of .jsonl without a text, and count them"),
+    OPT_HEADING("Tokens"),
+    { .name = "tokenizer",
+      .arg = "NAME",
+      .kind = OPT_CHOICE,
+      .value = &o.tokenizer,
+      .help = "gpt2 (default), or byte: a token a byte",
       .choices = "gpt2|byte" },
-    { 0, "vocab", "FILE", OPT_STR, &o.vocab, "vocabulary: rank file, vocab.bpe or tokenizer.json",
-      0, 0, NULL },
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Output", 0, 0, NULL },
-    { 'o', "output", "DIR", OPT_STR, &o.output,
-      "write shards to DIR; -: one shard to stdout, or several of --shard-tokens", 0, 0, NULL },
-    { 0, "name", "PREFIX", OPT_STR, &o.prefix,
-      "names begin with it (text): PREFIX_train_000001.bin", 0, 0, NULL },
-    { 0, "shard-tokens", "N", OPT_I64, &o.shard_tokens, "tokens a shard (100M)", .lo = 2,
-      .hi = INT32_MAX },
-    { 0, "level", "N", OPT_I64, &o.level, "zstd level of .bin.zst; 0 (default) writes .bin",
-      .lo = 0, .hi = 19 },
-    { 0, "split", "X", OPT_F64, &o.split, "fraction of documents for validation, by their hash",
-      .lo = 0, .hi = 1 },
-    { 0, "val-first", NULL, OPT_FLAG, &o.val_first,
-      "validation is the first shard, or the first tokens, as many as --val-tokens", 0, 0, NULL },
-    { 0, "val-tokens", "N", OPT_I64, &o.val_tokens,
-      "as many documents for validation, by their hash, as give N tokens", .lo = 1, .hi = 1e15 },
-    { 0, "shuffle", "SEED", OPT_I64, &o.shuffle, "documents in an order drawn from SEED", .lo = 0,
-      .hi = 1e18 },
-    { 0, "index", NULL, OPT_FLAG, &o.index,
-      "also write where documents begin, to resume runs faster", 0, 0, NULL },
-    { 'f', "force", NULL, OPT_FLAG, &o.force, "replace shards that are there", 0, 0, NULL },
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Instead of making shards", 0, 0, NULL },
-    { 0, "stats", NULL, OPT_FLAG, &o.stats, "print counts, entropy and lengths; -o is not needed",
-      0, 0, NULL },
-    { 0, "verify", NULL, OPT_FLAG, &o.verify,
-      "list damaged and missing shards: of folders, shards, or -", 0, 0, NULL },
-    { 0, "full", NULL, OPT_FLAG, &o.full, "verify: every byte and every token, too", 0, 0, NULL },
-    { 0, "manifest", NULL, OPT_FLAG, &o.manifest,
-      "write the MANIFEST of shards in DIR that another program made", 0, 0, NULL },
-    { 0, "decode", NULL, OPT_FLAG, &o.decode,
-      "print the text of a shard: FILE [FROM:TO], in tokens; -: of all in a pipe", 0, 0, NULL },
-    { 0, NULL, NULL, OPT_GROUP, NULL, "Other", 0, 0, NULL },
-    { 'j', "threads", "N", OPT_I64, &o.threads, "threads (default: processors)", .lo = 1,
+    OPT_TEXT(0, "vocab", "FILE", &o.vocab, "vocabulary: rank file, vocab.bpe or tokenizer.json"),
+    OPT_HEADING("Output"),
+    OPT_TEXT('o', "output", "DIR", &o.output,
+             "write shards to DIR; -: one shard to stdout, or several of --shard-tokens"),
+    OPT_TEXT(0, "name", "PREFIX", &o.prefix, "names begin with it (text): PREFIX_train_000001.bin"),
+    OPT_NUMBER("shard-tokens", "N", &o.shard_tokens, 2, INT32_MAX, "tokens a shard (100M)"),
+    OPT_NUMBER("level", "N", &o.level, 0, 19, "zstd level of .bin.zst; 0 (default) writes .bin"),
+    OPT_REAL("split", "X", &o.split, 0, 1, "fraction of documents for validation, by their hash"),
+    OPT_SWITCH(0, "val-first", &o.val_first,
+               "validation is the first shard, or the first tokens, as many as --val-tokens"),
+    OPT_NUMBER("val-tokens", "N", &o.val_tokens, 1, 1e15,
+               "as many documents for validation, by their hash, as give N tokens"),
+    OPT_NUMBER("shuffle", "SEED", &o.shuffle, 0, 1e18, "documents in an order drawn from SEED"),
+    OPT_SWITCH(0, "index", &o.index, "also write where documents begin, to resume runs faster"),
+    OPT_SWITCH('f', "force", &o.force, "replace shards that are there"),
+    OPT_HEADING("Instead of making shards"),
+    OPT_SWITCH(0, "stats", &o.stats, "print counts, entropy and lengths; -o is not needed"),
+    OPT_SWITCH(0, "verify", &o.verify, "list damaged and missing shards: of folders, shards, or -"),
+    OPT_SWITCH(0, "full", &o.full, "verify: every byte and every token, too"),
+    OPT_SWITCH(0, "manifest", &o.manifest,
+               "write the MANIFEST of shards in DIR that another program made"),
+    OPT_SWITCH(0, "decode", &o.decode,
+               "print the text of a shard: FILE [FROM:TO], in tokens; -: of all in a pipe"),
+    OPT_HEADING("Other"),
+    { .letter = 'j',
+      .name = "threads",
+      .arg = "N",
+      .kind = OPT_I64,
+      .value = &o.threads,
+      .help = "threads (default: processors)",
+      .lo = 1,
       .hi = 256 },
-    { 0, "memory", "BYTES", OPT_I64, &o.memory, "stay below this, with fewer threads if need be",
-      .lo = 1, .hi = 1e18 },
-    { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, no summary", 0, 0, NULL },
-    { 0, "progress", NULL, OPT_FLAG, &o.progress, "progress even where stderr is no terminal", 0, 0,
-      NULL },
+    OPT_NUMBER("memory", "BYTES", &o.memory, 1, 1e18,
+               "stay below this, with fewer threads if need be"),
+    OPT_SWITCH('q', "quiet", &o.quiet, "no progress, no summary"),
+    OPT_SWITCH(0, "progress", &o.progress, "progress even where stderr is no terminal"),
     OPT_END
 };
 static const struct command command = { "gpt-tokshard", "[OPTION]... -o DIR INPUT...",
@@ -270,19 +276,24 @@ static int describe(int argc, char **argv, const char *arguments)
         return err_set(GPT_USAGE, "--manifest: expected a folder, found %d operands", argc);
     bool bytes = !strcmp(o.tokenizer, "byte");
     struct vocab *v = NULL;
-    int rc = path ? 0 : err_memory();
+    int left_out = 0, rc = path ? 0 : err_memory();
     if (!rc && !o.force && !access(path, F_OK))
         rc = err_set(GPT_SYSTEM, "%s: exists; --force replaces it", path);
     if (!rc && (o.vocab || bytes)) /* GPT-2's need not be here */
         rc = load_vocab(&v, bytes);
     if (!rc)
-        rc = shard_describe(&m, argv[0], arguments, v);
+        rc = shard_describe(&m, argv[0], arguments, v, &left_out);
     vocab_free(v);
     if (!rc)
         rc = write_manifest(&m, path);
     if (!rc && !o.quiet)
         text_line(stderr, "gpt-tokshard: %s: %d shards, %lld documents, %lld tokens", path, m.n,
                   (long long)m.documents, (long long)m.tokens);
+    if (!rc && !o.quiet && left_out)
+        text_line(stderr,
+                  "gpt-tokshard: %d marked as a test's beside validation: not in the MANIFEST, so "
+                  "no run reads %s",
+                  left_out, left_out > 1 ? "them" : "it");
     manifest_release(&m);
     free(path);
     return rc;

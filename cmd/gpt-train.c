@@ -7,28 +7,17 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "base/memory.h"
 #include "base/opt.h"
 #include "base/progress.h"
 #include "base/text.h"
-#include "base/version.h"
 #include "checkpoint/pack.h"
 #include "recipe/named.h"
 #include "recipe/schedule.h"
-#include "ops/gemm.h"
-#include "tokenize/canonical.h"
 #include "train/run.h"
-#include "kernel_versions.h"
-#ifdef HAVE_CUDA
-#include "comm/rendezvous.h"
-#include "../kernels/host/comm_nccl.h"
-#include "../kernels/ops_cuda.h"
-#include "../kernels/host/profile.h"
-#endif
+#include "devices.h"
 
 struct options {
     const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace;
@@ -41,266 +30,62 @@ struct options {
     bool any_device; /* neither --device nor --gpus was given */
 };
 
-/* -- the CPU: ranks are threads in one process ------------------------------------- */
+static void warn(const char *message) { text_line(stderr, "gpt-train: %s", message); }
 
-static struct comm *threads[MAX_RANKS];
+/* -- devices --------------------------------------------------------------------------- */
 
-static int cpu_threads; /* of a rank */
-
-static int cpu_ops(struct ops **o, int i, void *group)
+/* Ends the process: a thread is still inside CUDA after all communicators were aborted. */
+static void stuck(int code, const char *message)
 {
-    int rc = ops_cpu_new(o);
-    (void)i;
-    (void)group;
-    if (!rc)
-        ops_cpu_threads(*o, cpu_threads);
-    return rc;
-}
-
-static int cpu_counting(struct ops **o, int i, void *group)
-{
-    (void)i;
-    (void)group;
-    return ops_cpu_counting(o, cpu_threads);
-}
-
-static int cpu_available(double *bytes, int i, void *group)
-{
-    (void)i;
-    (void)group;
-    *bytes = memory_available("");
-    return 0;
-}
-
-static int cpu_comm(struct comm **c, struct ops *o, int rank, int world, void *group)
-{
-    (void)o;
-    (void)world;
-    *c = ((struct comm **)group)[rank];
-    return 0;
-}
-
-static void cpu_abort(void *group, int rank, int code, const char *message)
-{
-    struct comm *c = ((struct comm **)group)[rank];
-    c->abort(c, code, message);
-}
-
-static void choose_threads(const struct options *o)
-{
-    int64_t n = o->threads ? o->threads : sysconf(_SC_NPROCESSORS_ONLN) / o->ranks;
-    cpu_threads = n < 1 ? 1 : (int)n;
-}
-
-static int cpu_backend(struct backend *b, const struct options *o)
-{
-    bool slow;
-    const char *kernels = gemm_kernels(&slow);
-    static char about[80];
-    int ranks = (int)o->ranks;
-
-    choose_threads(o);
-    snprintf(about, sizeof about, "%s, threads a rank: %d", kernels, cpu_threads);
-    if (slow && !o->quiet)
-        text_line(
-            stderr,
-            "gpt-train: this processor has no fused multiply-add that we use: products run on "
-            "%s, at a fraction of what AVX2 or NEON give",
-            kernels);
-    *b = (struct backend){ .name = "cpu",
-                           .about = about,
-                           .world = ranks,
-                           .ops_new = cpu_ops,
-                           .ops_counting = cpu_counting,
-                           .available = cpu_available,
-                           .one_memory = true,
-                           .comm_new = cpu_comm,
-                           .abort = cpu_abort,
-                           .group = threads };
-    return comm_threads_new(threads, ranks);
-}
-
-/* -- NVIDIA GPUs: one thread a GPU in one process ------------------------------------ */
-
-#ifdef HAVE_CUDA
-static int gpu_ops_new(struct ops **o, int i, void *group)
-{
-    return group ? nccl_group_ops(o, i, group) : ops_cuda_new(o, i);
-}
-
-static int gpu_counting(struct ops **o, int i, void *group)
-{
-    return ops_cuda_counting(o, group ? nccl_group_device(group, i) : i);
-}
-
-static int gpu_available(double *bytes, int i, void *group)
-{
-    return ops_cuda_available(bytes, group ? nccl_group_device(group, i) : i);
-}
-
-static int gpu_comm_new(struct comm **c, struct ops *o, int rank, int world, void *group)
-{
-    return group ? comm_nccl_new(c, o, rank, world, group) : comm_threads_new(c, 1);
-}
-
-/* A rank is still inside CUDA after all communicators were aborted: its thread cannot be ended. */
-static void gpu_stuck(void *ctx, int code, const char *message)
-{
-    (void)ctx;
-    text_line(stderr, "gpt-train: %s", message);
+    warn(message);
     _exit(code);
 }
 
-/* Refuses to compute in bf16 on this GPU, which has no fp8, what the recipe requires in fp8. */
-static int refuse_bf16(const struct recipe *r, const struct gpu_facts *f, int device)
+static struct backend_wants wants_of(const struct options *o)
 {
-    const char *key = r->precision.head.fp8 == HEAD_FP8_REQUIRE ? "head_fp8"
-                      : r->precision.mlp.fp8 == MLP_FP8_REQUIRE ? "mlp"
-                                                                : NULL;
-    return !key ? 0
-                : err_set(GPT_DEVICE,
-                          "precision.%s = require: GPU %d has compute capability %d.%d, fp8 needs "
-                          "8.9 or newer",
-                          key, device, f->major, f->minor);
+    return (struct backend_wants){ .ranks = (int)o->ranks,
+                                   .world = (int)o->ranks,
+                                   .threads = (int)o->threads,
+                                   .gpu_path = o->gpu_path,
+                                   .timeout_s = o->ranks_timeout,
+                                   .stuck = stuck };
 }
-
-/* What the log says of this process's GPUs; refuses those that differ, and to compute in bf16 what
- * the recipe requires in fp8. */
-static int about_gpus(struct backend *b, int ranks, const struct recipe *r)
-{
-    static char text[512];
-    struct gpu_facts first, next;
-    int device = b->group ? nccl_group_device(b->group, 0) : 0, rc;
-    bool portable;
-
-    if ((rc = ops_cuda_portable(device, &portable)))
-        return rc;
-    ops_cuda_facts(device, &first);
-    for (int i = 1; i < ranks; i++) {
-        int other = nccl_group_device(b->group, i);
-        ops_cuda_facts(other, &next);
-        if (next.major != first.major || next.minor != first.minor)
-            return err_set(GPT_DEVICE,
-                           "GPUs %d and %d differ: compute capability %d.%d and %d.%d; "
-                           "CUDA_VISIBLE_DEVICES can choose equal ones",
-                           device, other, first.major, first.minor, next.major, next.minor);
-    }
-    if (!gpu_has_fp8(&first) && (rc = refuse_bf16(r, &first, device)))
-        return rc;
-    const char *in_bf16 = gpu_has_fp8(&first) || (!r->precision.head.fp8 && !r->precision.mlp.fp8)
-                              ? ""
-                          : !r->precision.mlp.fp8  ? ", the head in bf16: no fp8 below 8.9"
-                          : !r->precision.head.fp8 ? ", the MLPs in bf16: no fp8 below 8.9"
-                                                   : ", head and MLPs in bf16: no fp8 below 8.9";
-    snprintf(text, sizeof text, "%s, compute capability %d.%d, %s path%s", first.name, first.major,
-             first.minor, portable ? "portable" : "native", in_bf16);
-    b->about = text;
-    const struct gpu_software *has = ops_cuda_software();
-    b->software =
-        (struct backend_software){ has->runtime, b->group ? has->nccl : NULL, has->driver };
-    return 0;
-}
-
-/* One GPU of one process needs no NCCL. */
-static int cuda_backend(struct backend *b, const struct options *o, const struct recipe *r)
-{
-    struct rendezvous_env at;
-    struct nccl_group *g = NULL;
-    int n, graphs = 0, ranks = (int)o->ranks, rc = rendezvous_environment(&at);
-    if (rc)
-        return rc;
-    bool alone = ranks == 1 && at.processes == 1;
-    /* With lazy module loading the first launch of a kernel can deadlock against a pending
-     * collective. The driver reads this variable at its first call. */
-    if (!alone && !o->no_graph && (rc = run_graphs(&graphs, r, ranks * at.processes)))
-        return rc;
-    if (!alone && (o->no_graph || graphs > MAX_GRAPHS))
-        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    n = ops_cuda_count();
-    if (ranks > n && n > 0)
-        return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", ranks, n);
-    *b = (struct backend){ .name = "cuda",
-                           .queues = true,
-                           .world = ranks,
-                           .ops_new = gpu_ops_new,
-                           .available = gpu_available,
-                           .ops_counting = gpu_counting,
-                           .comm_new = gpu_comm_new,
-                           .capture = ops_cuda_capture,
-                           .capture_end = ops_cuda_capture_end,
-                           .launch = ops_cuda_launch,
-                           .graph_free = ops_cuda_graph_free,
-                           .profile = profile_begin,
-                           .profile_end = profile_end,
-                           .mark = ops_cuda_mark };
-    ops_cuda_choose_path(o->gpu_path);
-    if (alone)
-        return about_gpus(b, 1, r);
-    if ((rc = nccl_group_new(&g, ranks, o->ranks_timeout)))
-        return rc;
-    nccl_group_stuck(g, gpu_stuck, NULL);
-    b->world = nccl_group_world(g);
-    b->first = nccl_group_first(g);
-    b->abort = nccl_group_abort;
-    b->phase = comm_nccl_phase;
-    b->group = g;
-    if ((rc = about_gpus(b, ranks, r)))
-        nccl_group_free(g);
-    return rc;
-}
-
-static void release_backend(struct backend *b)
-{
-    if (!strcmp(b->name, "cuda") && b->group)
-        nccl_group_free(b->group);
-}
-#else
-static void release_backend(struct backend *b) { (void)b; }
-#endif
-
-#ifndef HAVE_CUDA
-static int no_cuda(void)
-{
-    return err_set(GPT_DEVICE, "this gpt-train was built without CUDA: --device cpu is "
-                               "all it has (with nvcc on the path, make builds the other)");
-}
-#endif
 
 static int pick_backend(struct backend *b, const struct options *o, const struct recipe *r)
 {
-    if (!strcmp(o->device, "cpu")) {
-#ifdef HAVE_CUDA
-        int gpus = o->any_device && !o->quiet ? ops_cuda_count() : 0;
-        if (gpus)
-            text_line(stderr,
-                      "gpt-train: training on the CPU; %d GPU%s visible: --gpus N uses them, "
-                      "--device cpu silences this message",
-                      gpus, gpus > 1 ? "s are" : " is");
-#endif
-        return cpu_backend(b, o);
-    }
-#ifdef HAVE_CUDA
-    return cuda_backend(b, o, r);
-#else
-    (void)r;
-    return no_cuda();
-#endif
+    struct backend_wants w = wants_of(o);
+    bool cpu = !strcmp(o->device, "cpu");
+    int gpus = cpu && o->any_device && !o->quiet ? devices_gpus() : 0;
+    int rc = cpu ? 0 : run_wants(&w, r, o->no_graph);
+
+    if (gpus)
+        text_line(stderr,
+                  "gpt-train: training on the CPU; %d GPU%s visible: --gpus N uses them, "
+                  "--device cpu silences this message",
+                  gpus, gpus > 1 ? "s are" : " is");
+    if (!rc)
+        rc = devices_choose(b, o->device, &w);
+    if (!rc && b->slow && !o->quiet)
+        text_line(stderr,
+                  "gpt-train: this processor has no fused multiply-add that we use: products run "
+                  "at a fraction of what AVX2 or NEON give (%s)",
+                  b->about);
+    b->memory = (double)o->memory;
+    return rc;
 }
 
-/* Needs no GPU: where there is none, one of Hopper is planned for. */
+/* Needs no GPU. */
 static int plan(const struct options *o, const struct recipe *r)
 {
-    struct backend b = { .name = o->device, .world = (int)o->ranks, .ops_counting = cpu_counting };
-    choose_threads(o);
-    if (strcmp(o->device, "cpu")) {
-#ifdef HAVE_CUDA
-        ops_cuda_choose_path(o->gpu_path);
-        b.ops_counting = gpu_counting;
-#else
-        return no_cuda();
-#endif
-    }
-    return run_plan(r, &b, o->data, o->val, o->wide, stdout);
+    struct backend_wants w = wants_of(o);
+    struct backend b;
+    w.counting = true;
+    int rc = devices_choose(&b, o->device, &w);
+    if (rc)
+        return rc;
+    rc = run_plan(r, &b, o->data, o->val, o->wide, stdout);
+    backend_release(&b);
+    return rc;
 }
 
 static bool is_standard(const char *path) { return path && !strcmp(path, "-"); }
@@ -400,24 +185,6 @@ static void stop_on_signals(void)
     signal(SIGPIPE, SIG_IGN); /* a closed stdout is an error with a message */
 }
 
-/* Creates the directory of checkpoints and tests that one can be written there, so that a run does
- * not fail at its first checkpoint. */
-static int try_output(const char *dir, bool *made)
-{
-    struct stat st;
-    *made = stat(dir, &st) && errno == ENOENT;
-    int rc = file_mkdirs(dir);
-    char *probe = rc ? NULL : path_join(dir, ".probe.tmp");
-    if (!rc && !probe)
-        return err_memory();
-    if (!rc && mkdir(probe, 0777) && errno != EEXIST)
-        rc = err_sys("cannot write into '%s'", dir);
-    else if (!rc)
-        rmdir(probe);
-    free(probe);
-    return rc;
-}
-
 /* Of --resume - or --init -: the checkpoint that gpt-ckpt pack wrote, in a folder that goes with this
  * process. */
 static int unpack(const char **path, struct temporary_dir *t)
@@ -429,16 +196,6 @@ static int unpack(const char **path, struct temporary_dir *t)
     if (!rc)
         rc = ckpt_unpack_into("-", t->path);
     *path = t->path;
-    return rc;
-}
-
-/* -r, or the recipe in the checkpoint whose weights are taken; says where that has another model. */
-static int get_init_recipe(const struct options *o, struct recipe **r)
-{
-    char said[400];
-    int rc = run_init_recipe(r, o->init, o->recipe, o->set.v, o->set.n, said, sizeof said);
-    if (!rc && *said && !o->quiet)
-        text_line(stderr, "gpt-train: %s", said);
     return rc;
 }
 
@@ -455,221 +212,36 @@ static int find_continued(struct options *o)
     return rc == GPT_NO ? 0 : rc;
 }
 
-/* The first line of a that b has not, where they part; its end in *n. */
-static const char *first_difference(const char *a, const char *b, int *n)
-{
-    const char *line = a;
-    for (; *a && *a == *b; a++, b++)
-        if (*a == '\n')
-            line = a + 1;
-    *n = (int)strcspn(line, "\n");
-    return line;
-}
-
-static int another_recipe(const struct options *o, const struct recipe *given,
-                          const struct recipe *saved)
-{
-    int n, m;
-    const char *there = recipe_canonical(saved), *here = recipe_canonical(given);
-    const char *in_there = first_difference(there, here, &n);
-    const char *in_here = first_difference(here, there, &m);
-    return err_set(
-        GPT_INPUT,
-        "%s: the run there was made with another recipe (%s %s) than %s (%s %s): there "
-        "'%.*s', here '%.*s'; leave -r out to continue it, with --set for what shall differ",
-        o->resume, saved->name, saved->hash, o->recipe, given->name, given->hash, n, in_there, m,
-        in_here);
-}
-
-/* -r, where it is a run's folder: the recipe of its newest checkpoint, else of its log. */
-static int read_recipe(struct recipe **r, const char *from, const char *const *set, int n)
-{
-    struct stat st;
-    if (recipe_named_find(from) || stat(from, &st) || !S_ISDIR(st.st_mode))
-        return recipe_read(r, from, set, n);
-    char *manifest = path_join(from, "MANIFEST"), *log = path_join(from, "log.txt");
-    int rc = !manifest || !log ? err_memory() : !access(manifest, F_OK) ? 0 : run_begun(from);
-    if (!rc)
-        rc = run_recipe(r, from, set, n);
-    else if (rc == GPT_NO && !access(log, F_OK))
-        rc = recipe_read(r, log, set, n);
-    else if (rc == GPT_NO)
-        rc = err_set(GPT_INPUT,
-                     "%s: expected a recipe, or a run's folder with a checkpoint or log.txt", from);
-    free(manifest);
-    free(log);
-    return rc;
-}
-
-/* -r as it is when --fit has set what it set in the run that is resumed. */
-static int read_fitted(const struct options *o, const struct recipe *saved, struct recipe **r)
-{
-    char chunks[FIT_KEY_SIZE], block[FIT_KEY_SIZE];
-    const char **set = calloc((size_t)o->set.n + FIT_KEYS, sizeof *set);
-    int n = o->set.n;
-    if (!set)
-        return err_memory();
-    for (int i = 0; i < n; i++)
-        set[i] = o->set.v[i];
-    snprintf(chunks, sizeof chunks, "data.chunks=%d", saved->data.chunks);
-    snprintf(block, sizeof block, "precision.head_block=%d", saved->precision.head.block);
-    if (o->fit) {
-        set[n++] = chunks;
-        set[n++] = block;
-    }
-    int rc = read_recipe(r, o->recipe, set, n);
-    free(set);
-    return rc;
-}
-
-/* -r, or the recipe in the checkpoint; with both, they must be equal. */
+/* -r, or the recipe in the checkpoint. */
 static int get_recipe(const struct options *o, struct recipe **r)
 {
-    struct recipe *saved;
-    int rc;
+    struct run_source from = { .recipe = o->recipe,
+                               .resume = o->resume,
+                               .init = o->init,
+                               .set = o->set.v,
+                               .n = o->set.n,
+                               .fit = o->fit,
+                               .pipe = is_standard(o->data),
+                               .note = o->quiet ? NULL : warn };
     if (!o->recipe && !o->resume && !o->init)
         return err_set(GPT_USAGE, "expected -r RECIPE (or --resume DIR)");
-    if (o->init)
-        return get_init_recipe(o, r);
-    if (!o->resume)
-        return read_recipe(r, o->recipe, o->set.v, o->set.n);
-    if ((rc = run_recipe(&saved, o->resume, o->set.v, o->set.n)))
-        return rc;
-    if (!o->recipe) {
-        *r = saved;
-        return 0;
-    }
-    rc = read_fitted(o, saved, r);
-    if (!rc && strcmp((*r)->hash, saved->hash)) {
-        rc = another_recipe(o, *r, saved);
-        recipe_free(*r);
-        *r = NULL;
-    }
-    recipe_free(saved);
-    return rc;
+    return run_source_recipe(r, &from);
 }
 
-/* Before anything is begun: does the run fit into memory? With --fit it is made to, by keys that are
- * set as --set would. */
-static int fit_memory(struct options *o, const struct backend *b, struct recipe **r,
-                      size_t *ops_bytes)
-{
-    struct run_fit fit;
-    int ranks = (int)o->ranks, rc = run_fits(*r, b, ranks, &fit);
-    *ops_bytes = fit.memory.ops;
-    if (!rc || !o->fit || !fit.n)
-        return rc;
-    if (b->world > ranks)
-        return err_set(GPT_USAGE, "--fit is for one process: others may have other memory");
-    if (!o->quiet)
-        text_line(stderr, "gpt-train: %s", err_message());
-    struct recipe *fitted;
-    const char *set[FIT_KEYS];
-    for (int i = 0; i < fit.n; i++)
-        set[i] = fit.set[i];
-    rc = recipe_parse(&fitted, (*r)->name, recipe_canonical(*r), set, fit.n);
-    if (rc)
-        return rc;
-    recipe_free(*r);
-    *r = fitted;
-    return 0;
-}
-
-/* True if an override is this, or, of "KEY=", any of the key. */
 static bool is_set(const struct options *o, const char *word)
 {
-    bool any = word[strlen(word) - 1] == '=';
     for (int i = 0; i < o->set.n; i++)
-        if (any ? !strncmp(o->set.v[i], word, strlen(word)) : !strcmp(o->set.v[i], word))
+        if (!strcmp(o->set.v[i], word))
             return true;
     return false;
 }
 
-/* A pipe passes once: of a recipe that would begin anew where its data end, another one. */
-static int pass_once(const struct options *o, struct recipe **r)
-{
-    static const char *const once[] = { "data.cycle=no" };
-    struct recipe *made;
-    if (!is_standard(o->data) || !(*r)->data.cycle || is_set(o, "data.cycle="))
-        return 0;
-    int rc = recipe_parse(&made, (*r)->name, recipe_canonical(*r), once, 1);
-    if (rc)
-        return rc;
-    recipe_free(*r);
-    *r = made;
-    if (!o->quiet)
-        text_line(stderr, "gpt-train: -d - passes once: data.cycle=no");
-    return 0;
-}
-
-/* What losses need of the vocabulary; to be freed. */
-struct of_vocabulary {
-    int32_t *prefix; /* of each of the recipe's ids; NULL: not wanted */
-    struct token_mask never; /* the same */
-    char tokenizer[80];
-};
-
-static void of_vocabulary_free(struct of_vocabulary *p)
-{
-    free(p->prefix);
-    canonical_free(&p->never);
-}
-
-static int fill_prefixes(const struct vocab *v, const struct recipe *r, struct of_vocabulary *p)
-{
-    if (!(p->prefix = malloc((size_t)r->model.vocab * sizeof *p->prefix)))
-        return err_memory();
-    for (int i = 0; i < r->model.vocab; i++) {
-        uint32_t rank = i < v->size ? vocab_rank(v, (uint16_t)i) : TOKEN_NONE;
-        bool some = rank != TOKEN_NONE && v->shorter[rank] != TOKEN_NONE;
-        p->prefix[i] = some ? (int32_t)vocab_id(v, v->shorter[rank]) : -1;
-    }
-    return 0;
-}
-
-static int read_vocabulary(const char *file, const struct recipe *r, struct of_vocabulary *p)
-{
-    struct vocab *v = NULL;
-    char *found = NULL;
-    int rc = file ? 0 : vocab_find(&found);
-    if (!rc)
-        rc = vocab_load(&v, file ? file : found);
-    if (!rc && v->size > r->model.vocab)
-        rc = err_set(GPT_INPUT, "%s: the recipe has %d ids, the vocabulary %s has %d",
-                     file ? file : found, r->model.vocab, v->name, v->size);
-    if (!rc && recipe_prefixes(r))
-        rc = fill_prefixes(v, r, p);
-    if (!rc && r->data.val.canonical)
-        rc = canonical_make(&p->never, v, r->model.vocab);
-    if (!rc)
-        snprintf(p->tokenizer, sizeof p->tokenizer, "%s %s", v->name, v->sha256);
-    vocab_free(v);
-    free(found);
-    return rc;
-}
-
-static void warn(const char *message) { text_line(stderr, "gpt-train: %s", message); }
-
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
                     size_t ops_bytes, const char *arguments, double began, int64_t *used)
 {
-    bool wanted = recipe_prefixes(r) || r->data.val.canonical;
-    struct of_vocabulary vocab = { 0 };
-    int rc = 0;
-    if (wanted && !o->bench)
-        rc = read_vocabulary(o->vocab, r, &vocab);
-    else if (o->vocab)
-        rc = err_set(GPT_USAGE, "--vocab: no stage of the recipe has a weight for prefixes, and "
-                                "data.val_canonical is no");
-    if (rc) {
-        of_vocabulary_free(&vocab);
-        return rc;
-    }
     struct run_options run = {
         .recipe = r,
-        .prefixes = vocab.prefix,
-        .never = vocab.never.bits ? &vocab.never : NULL,
-        .tokenizer = *vocab.tokenizer ? vocab.tokenizer : NULL,
+        .vocab = o->vocab,
         .data = o->data,
         .val = o->val,
         .used = used,
@@ -704,9 +276,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
     continued = o->go_on;
     on_terminal = isatty(STDERR_FILENO);
     stop_on_signals();
-    rc = run_train(&run);
-    of_vocabulary_free(&vocab);
-    return rc;
+    return run_train(&run);
 }
 
 static void say_stopped(const struct options *o, int64_t used)
@@ -735,12 +305,12 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     if (!o->data && !o->bench)
         return err_set(GPT_USAGE, "expected -d SHARDS");
     if (o->out && !o->bench)
-        rc = try_output(o->out, &made);
+        rc = run_try_output(o->out, &made);
     if (!rc && !(rc = pick_backend(&backend, o, *r))) {
-        backend.memory = (double)o->memory;
-        if (!(rc = fit_memory(o, &backend, r, &ops_bytes)))
+        rc = run_fit_recipe(r, &backend, (int)o->ranks, o->fit, o->quiet ? NULL : warn, &ops_bytes);
+        if (!rc)
             rc = train_on(&backend, o, *r, ops_bytes, arguments, began, &used);
-        release_backend(&backend);
+        backend_release(&backend);
     }
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */
@@ -779,6 +349,8 @@ static int check_options(struct options *o)
         return rc;
     if ((rc = opt_choose(o->init, "--init", o->resume, "--resume")))
         return rc;
+    if (o->vocab && o->bench)
+        return err_set(GPT_USAGE, "--vocab has no effect on --bench");
     if (o->wide && !o->plan && !o->bench)
         return err_set(GPT_USAGE, "--wide needs --plan or --bench");
     if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
@@ -820,71 +392,77 @@ int main(int argc, char **argv)
 {
     struct options o = { .keep = -1, .stage = -1 };
     const struct opt table[] = {
-        { 0, NULL, NULL, OPT_GROUP, NULL, "Experiment", 0, 0, NULL },
-        { 'r', "recipe", "RECIPE", OPT_STR, &o.recipe,
-          "the experiment, gpt-recipe(5): a file, a run's folder, or a name of --recipes", 0, 0,
-          NULL },
+        OPT_HEADING("Experiment"),
+        OPT_TEXT('r', "recipe", "RECIPE", &o.recipe,
+                 "the experiment, gpt-recipe(5): a file, a run's folder, or a name of --recipes"),
         OPT_SWITCH(0, "recipes", &o.recipes, "list the recipes that have names, and exit"),
-        { 's', "set", "KEY=VALUE", OPT_LIST, &o.set,
-          "override section.key of the recipe; may be repeated", 0, 0, NULL },
-        { 'd', "data", "SHARDS", OPT_STR, &o.data,
-          "folder of shards, a file or pattern of public .bin shards, or - (a pipe)", 0, 0, NULL },
-        { 0, "val", "SHARDS", OPT_STR, &o.val, "validation shards (of -d; of a pipe its beginning)",
-          0, 0, NULL },
-        { 0, "vocab", "FILE", OPT_STR, &o.vocab,
-          "vocabulary for prefixes, canonical tokens: rank file, vocab.bpe or tokenizer.json", 0, 0,
-          NULL },
+        { .letter = 's',
+          .name = "set",
+          .arg = "KEY=VALUE",
+          .kind = OPT_LIST,
+          .value = &o.set,
+          .help = "override section.key of the recipe; may be repeated" },
+        OPT_TEXT('d', "data", "SHARDS", &o.data,
+                 "folder of shards, a file or pattern of public .bin shards, or - (a pipe)"),
+        OPT_TEXT(0, "val", "SHARDS", &o.val, "validation shards (of -d; of a pipe its beginning)"),
+        OPT_TEXT(
+            0, "vocab", "FILE", &o.vocab,
+            "vocabulary for prefixes, canonical tokens: rank file, vocab.bpe or tokenizer.json"),
         OPT_SWITCH(0, "no-verify", &o.no_verify,
                    "do not check what is read of SHARDS against the hashes of its MANIFEST"),
-        { 'p', "plan", NULL, OPT_FLAG, &o.plan,
-          "print parameters, memory, communication and schedule; train nothing", 0, 0, NULL },
-        { 0, NULL, NULL, OPT_GROUP, NULL, "Run", 0, 0, NULL },
-        { 0, "memory", "BYTES", OPT_I64, &o.memory,
-          "memory that the run may take, of the CPU's or of each GPU's (all that is left)", 1, 1e18,
-          NULL },
+        OPT_SWITCH('p', "plan", &o.plan,
+                   "print parameters, memory, communication and schedule; train nothing"),
+        OPT_HEADING("Run"),
+        OPT_NUMBER(
+            "memory", "BYTES", &o.memory, 1, 1e18,
+            "memory that the run may take, of the CPU's or of each GPU's (all that is left)"),
         OPT_SWITCH(0, "fit", &o.fit,
                    "where memory is short, set the keys that the message would propose"),
-        { 'o', "output", "DIR", OPT_STR, &o.out, "write checkpoints and a copy of the log into DIR",
-          0, 0, NULL },
-        { 0, "resume", "DIR", OPT_STR, &o.resume,
-          "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)",
-          0, 0, NULL },
+        OPT_TEXT('o', "output", "DIR", &o.out, "write checkpoints and a copy of the log into DIR"),
+        OPT_TEXT(
+            0, "resume", "DIR", &o.resume,
+            "continue from the newest checkpoint in DIR, from DIR itself, or from a packed one (-)"),
         OPT_SWITCH(0, "continue", &o.go_on,
                    "resume what DIR of -o holds; where it holds no checkpoint, begin"),
-        { 0, "init", "DIR", OPT_STR, &o.init,
-          "begin a new run with the weights of a checkpoint, named as for --resume", 0, 0, NULL },
-        { 0, "keep", "N", OPT_I64, &o.keep,
-          "how many checkpoints DIR keeps, the newest; 0: all (2 of "
-          "this process's own)",
-          0, 1e6, NULL },
-        { 0, "device", "NAME", OPT_CHOICE, &o.device, "where to compute (cpu)", 0, 0, "cpu|cuda" },
-        { 0, "ranks", "N", OPT_I64, &o.ranks,
-          "ranks: threads on a CPU, GPUs with --device cuda (1)", 1, MAX_RANKS, NULL },
-        { 0, "threads", "N", OPT_I64, &o.threads, "threads of a rank on a CPU (processors / ranks)",
-          1, 1024, NULL },
-        { 0, "gpus", "N", OPT_I64, &o.gpus, "the same as --device cuda --ranks N", 1, 64, NULL },
-        { 0, "gpu-path", "PATH", OPT_CHOICE, &o.gpu_path,
-          "kernels: native (Hopper's own) or portable (what the GPU has)", 0, 0,
-          "native|portable" },
-        { 0, "ranks-timeout", "SECONDS", OPT_F64, &o.ranks_timeout,
-          "GPUs: a rank silent for so long in a step ends the run (6)", 1, 1e6, NULL },
-        { 0, "no-graph", NULL, OPT_FLAG, &o.no_graph,
-          "GPUs: launch each kernel instead of one graph a step", 0, 0, NULL },
-        { 0, "bench", "N", OPT_I64, &o.bench,
-          "time N pairs of steps of each stage without data; print a table", 1, 1e6, NULL },
-        { 0, "profile", NULL, OPT_FLAG, &o.profile, "with --bench on a GPU: a row for each kernel",
-          0, 0, NULL },
-        { 0, "trace", "FILE", OPT_STR, &o.trace,
-          "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress", 0, 0, NULL },
-        { 0, "stage", "K", OPT_I64, &o.stage, "of which stage --profile and --trace are (0)", 0,
-          MAX_STAGES, NULL },
+        OPT_TEXT(0, "init", "DIR", &o.init,
+                 "begin a new run with the weights of a checkpoint, named as for --resume"),
+        OPT_NUMBER("keep", "N", &o.keep, 0, 1e6,
+                   "how many checkpoints DIR keeps, the newest; 0: all (2 of "
+                   "this process's own)"),
+        { .name = "device",
+          .arg = "NAME",
+          .kind = OPT_CHOICE,
+          .value = &o.device,
+          .help = "where to compute (cpu)",
+          .choices = "cpu|cuda" },
+        OPT_NUMBER("ranks", "N", &o.ranks, 1, MAX_RANKS,
+                   "ranks: threads on a CPU, GPUs with --device cuda (1)"),
+        OPT_NUMBER("threads", "N", &o.threads, 1, 1024,
+                   "threads of a rank on a CPU (processors / ranks)"),
+        OPT_NUMBER("gpus", "N", &o.gpus, 1, 64, "the same as --device cuda --ranks N"),
+        { .name = "gpu-path",
+          .arg = "PATH",
+          .kind = OPT_CHOICE,
+          .value = &o.gpu_path,
+          .help = "kernels: native (Hopper's own) or portable (what the GPU has)",
+          .choices = "native|portable" },
+        OPT_REAL("ranks-timeout", "SECONDS", &o.ranks_timeout, 1, 1e6,
+                 "GPUs: a rank silent for so long in a step ends the run (6)"),
+        OPT_SWITCH(0, "no-graph", &o.no_graph,
+                   "GPUs: launch each kernel instead of one graph a step"),
+        OPT_NUMBER("bench", "N", &o.bench, 1, 1e6,
+                   "time N pairs of steps of each stage without data; print a table"),
+        OPT_SWITCH(0, "profile", &o.profile, "with --bench on a GPU: a row for each kernel"),
+        OPT_TEXT(0, "trace", "FILE", &o.trace,
+                 "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress"),
+        OPT_NUMBER("stage", "K", &o.stage, 0, MAX_STAGES,
+                   "of which stage --profile and --trace are (0)"),
         OPT_SWITCH(
             0, "wide", &o.wide,
             "with --plan or --bench: tables as wide as they are, not broken for the terminal"),
-        { 0, NULL, NULL, OPT_GROUP, NULL, "Messages", 0, 0, NULL },
-        { 0, "progress", NULL, OPT_FLAG, &o.progress,
-          "show progress even when stderr is no terminal", 0, 0, NULL },
-        { 'q', "quiet", NULL, OPT_FLAG, &o.quiet, "no progress, errors only", 0, 0, NULL },
+        OPT_HEADING("Messages"),
+        OPT_SWITCH(0, "progress", &o.progress, "show progress even when stderr is no terminal"),
+        OPT_SWITCH('q', "quiet", &o.quiet, "no progress, errors only"),
         OPT_END
     };
     const struct command cmd = { "gpt-train", "[OPTION]... -r RECIPE -d SHARDS [-o DIR]",
@@ -895,7 +473,7 @@ int main(int argc, char **argv)
     struct temporary_dir unpacked = { 0 };
     double began = now_seconds();
     opt_words = recipe_words;
-    opt_version_extra = kernel_versions;
+    opt_version_extra = device_versions;
     char *arguments = opt_arguments(argc, argv);
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
@@ -912,8 +490,6 @@ int main(int argc, char **argv)
         rc = find_continued(&o);
     if (!rc)
         rc = get_recipe(&o, &r);
-    if (!rc)
-        rc = pass_once(&o, &r);
     if (!rc && o.stage > r->n_stages - 2)
         rc = err_set(GPT_USAGE, "--stage %lld: the recipe has stages 0 to %d", (long long)o.stage,
                      r->n_stages - 2);

@@ -55,14 +55,14 @@ int nccl_group_world(const struct nccl_group *g);
 int nccl_group_first(const struct nccl_group *g); /* this process's first rank */
 int nccl_group_device(const struct nccl_group *g, int i); /* GPU of its rank first + i */
 /* The GPU of rank first + i (ops_cuda_new). group is a struct nccl_group; the signature is that of
- * struct backend (train/run.h). */
+ * struct backend (device/backend.h). */
 int nccl_group_ops(struct ops **o, int i, void *group) MUST_CHECK;
 /* Called from the watching thread; code and message as of status(). */
 void nccl_group_stuck(struct nccl_group *g, void (*stuck)(void *ctx, int code, const char *message),
                       void *ctx);
 int nccl_group_status(struct nccl_group *g) MUST_CHECK;
 /* A rank failed before it had a communicator: the others' comm_nccl_new returns. Any thread. group
- * is a struct nccl_group; the signature is that of struct backend (train/run.h). */
+ * is a struct nccl_group; the signature is that of struct backend (device/backend.h). */
 void nccl_group_abort(void *group, int rank, int code, const char *message);
 void nccl_group_free(struct nccl_group *g);
 

@@ -22,12 +22,9 @@ const struct opt_words *opt_words;
 
 /* Options of every command. --help lists those that have a help text. */
 enum { HELP = -2, VERSION = -3, WORDS = -4 }; /* -1 is getopt's end */
-static const struct opt common[] = {
-    { 'h', "help", NULL, OPT_FLAG, NULL, "show this help and exit", 0, 0, NULL },
-    { 'V', "version", NULL, OPT_FLAG, NULL, "show versions and exit", 0, 0, NULL },
-    { 0, "completion-words", NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL },
-    OPT_END
-};
+static const struct opt common[] = { OPT_SWITCH('h', "help", NULL, "show this help and exit"),
+                                     OPT_SWITCH('V', "version", NULL, "show versions and exit"),
+                                     OPT_SWITCH(0, "completion-words", NULL, NULL), OPT_END };
 
 static bool is_end(const struct opt *o) { return !o->name && o->kind != OPT_GROUP; }
 

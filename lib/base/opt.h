@@ -11,7 +11,7 @@
  *
  *     static const struct opt table[] = {
  *         OPT_TEXT('o', "output", "DIR", &o.out, "write shards to DIR"),
- *         { 0, "threads", "N", OPT_I64, &o.threads, "worker threads", .lo = 1, .hi = 256 },
+ *         OPT_NUMBER("threads", "N", &o.threads, 1, 256, "worker threads"),
  *         OPT_SWITCH('q', "quiet", &o.quiet, "errors only"),
  *         OPT_END
  *     };
@@ -55,32 +55,36 @@ struct opt {
 };
 #define OPT_END \
     { \
-        0, NULL, NULL, OPT_FLAG, NULL, NULL, 0, 0, NULL \
+        .name = NULL \
     }
 /* Rows of the usual kinds; `to` is where the value goes. */
 #define OPT_HEADING(text) \
     { \
-        0, NULL, NULL, OPT_GROUP, NULL, text, 0, 0, NULL \
+        .kind = OPT_GROUP, .help = text \
     }
-#define OPT_SWITCH(letter, name, to, help) \
+#define OPT_SWITCH(l, long_name, to, text) \
     { \
-        letter, name, NULL, OPT_FLAG, to, help, 0, 0, NULL \
+        .letter = l, .name = long_name, .kind = OPT_FLAG, .value = to, .help = text \
     }
-#define OPT_TEXT(letter, name, arg, to, help) \
+#define OPT_TEXT(l, long_name, metavariable, to, text) \
     { \
-        letter, name, arg, OPT_STR, to, help, 0, 0, NULL \
+        .letter = l, .name = long_name, .arg = metavariable, .kind = OPT_STR, .value = to, \
+        .help = text \
     }
-#define OPT_WORD(name, to, choices, help) \
+#define OPT_WORD(long_name, to, words, text) \
     { \
-        0, name, "WORD", OPT_CHOICE, to, help, 0, 0, choices \
+        .name = long_name, .arg = "WORD", .kind = OPT_CHOICE, .value = to, .help = text, \
+        .choices = words \
     }
-#define OPT_NUMBER(name, arg, to, lo, hi, help) \
+#define OPT_NUMBER(long_name, metavariable, to, least, most, text) \
     { \
-        0, name, arg, OPT_I64, to, help, lo, hi, NULL \
+        .name = long_name, .arg = metavariable, .kind = OPT_I64, .value = to, .help = text, \
+        .lo = least, .hi = most \
     }
-#define OPT_REAL(name, arg, to, lo, hi, help) \
+#define OPT_REAL(long_name, metavariable, to, least, most, text) \
     { \
-        0, name, arg, OPT_F64, to, help, lo, hi, NULL \
+        .name = long_name, .arg = metavariable, .kind = OPT_F64, .value = to, .help = text, \
+        .lo = least, .hi = most \
     }
 #define OPT_DONE (-1)
 

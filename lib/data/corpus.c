@@ -28,11 +28,14 @@ int shard_header_tokens(const void *header, size_t n, const char *path, int64_t 
     const unsigned char *h = header;
 
     if (n < SHARD_HEADER_BYTES)
-        return err_set(GPT_INPUT, "%s: expected a header of 1024 bytes, found %zu", path, n);
+        return err_set(GPT_INPUT,
+                       "%s: expected a token shard, with a header of 1024 bytes, found %zu; "
+                       "gpt-tokshard makes shards of text",
+                       path, n);
     if (!shard_begins(h, n))
         return err_set(GPT_INPUT,
                        "%s: offset 0: expected a token shard (numbers %d, %d), found "
-                       "%d, %d",
+                       "%d, %d; gpt-tokshard makes shards of text",
                        path, SHARD_MAGIC, SHARD_VERSION, (int32_t)le32(h), (int32_t)le32(h + 4));
     *tokens = (int32_t)le32(h + 8);
     if (*tokens < 0)
@@ -174,8 +177,6 @@ static bool is_tokenizer(const struct corpus *c, const struct manifest *m)
 
 /* --- which files train and which validate --- */
 
-enum role { ROLE_UNMARKED, ROLE_TRAIN, ROLE_VAL, ROLE_TEST };
-
 /* Files of --val, by device and inode. */
 struct elsewhere {
     struct stat *file;
@@ -225,14 +226,14 @@ static bool word_in(const char *word, size_t n, const char *const *list)
 }
 
 /* The role that the last word of a name marks: a word is letters alone. */
-static enum role name_role(const char *name, size_t n)
+static enum corpus_role name_role(const char *name, size_t n)
 {
     static const char *const train[] = { "train", "training", NULL };
     static const char *const val[] = { "val", "valid", "validation", NULL };
     static const char *const test[] = { "test", NULL };
     static const char *const no[] = { "bin",  "zst",   "gz",    "idx", "of",
                                       "part", "shard", "chunk", NULL };
-    enum role role = ROLE_UNMARKED;
+    enum corpus_role role = ROLE_UNMARKED;
 
     for (size_t i = 0; i < n;) {
         size_t k = i;
@@ -254,11 +255,10 @@ static const char *base_name(const char *path)
     return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 }
 
-/* The role of a file, by its name, else by its folder's as far as that is written. */
-static enum role role_of(const char *path)
+enum corpus_role corpus_role(const char *path)
 {
     const char *name = base_name(path), *folder = name > path ? name - 1 : path;
-    enum role role = name_role(name, strlen(name));
+    enum corpus_role role = name_role(name, strlen(name));
     size_t n = 0;
 
     if (role)
@@ -288,9 +288,10 @@ static bool any_named(char **path, size_t n)
 }
 
 /* True if a file of this role, among n with so many of each role, is of that split. */
-static bool is_of(enum role role, size_t n, const int *count, enum split split, bool elsewhere)
+static bool is_of(enum corpus_role role, size_t n, const int *count, enum split split,
+                  bool elsewhere)
 {
-    enum role val = count[ROLE_VAL] ? ROLE_VAL : ROLE_TEST;
+    enum corpus_role val = count[ROLE_VAL] ? ROLE_VAL : ROLE_TEST;
 
     switch (split) {
     case SPLIT_TRAIN:
@@ -306,6 +307,8 @@ static int check_known(const char *data, char **path, size_t n, const int *count
                        const struct corpus_choice *choice)
 {
     size_t i = 0;
+    int64_t tokens;
+    int rc;
 
     if (!choice->wants_val)
         return 0;
@@ -318,8 +321,10 @@ static int check_known(const char *data, char **path, size_t n, const int *count
             data);
     if (!count[ROLE_UNMARKED])
         return 0;
-    while (role_of(path[i]))
+    while (corpus_role(path[i]))
         i++;
+    if ((rc = shard_check_header(path[i], &tokens))) /* no shard at all */
+        return rc;
     return err_set(
         GPT_INPUT,
         "%s: expected a mark of training or validation in each name, of %zu file%s found "
@@ -336,17 +341,17 @@ static int add_files(struct corpus *c, const char *data, char **path, size_t n, 
     int count[4] = { 0 }, rc = 0;
 
     for (size_t i = 0; i < n; i++)
-        count[role_of(path[i])]++;
+        count[corpus_role(path[i])]++;
     if (split == SPLIT_TRAIN && !choice->old)
         rc = check_known(data, path, n, count, choice);
     for (size_t i = 0; i < n && !rc; i++) {
         int64_t tokens;
 
         if (choice->old ? !is_of_old(path[i], i, n, named, split)
-                        : !is_of(role_of(path[i]), n, count, split, is_elsewhere(val, path[i])))
+                        : !is_of(corpus_role(path[i]), n, count, split, is_elsewhere(val, path[i])))
             rc = add_other(c, path[i]);
         else if (!(rc = shard_check_header(path[i], &tokens)) &&
-                 !(rc = add_shard(c, path[i], role_of(path[i]) > ROLE_TRAIN, tokens, "")))
+                 !(rc = add_shard(c, path[i], corpus_role(path[i]) > ROLE_TRAIN, tokens, "")))
             id_add(x, base_name(path[i]), tokens, "-");
     }
     return rc;
@@ -553,6 +558,23 @@ int corpus_open(struct corpus *c, const char *data, enum split split,
         rc = open_one(c, data, split, choice, &val);
     free(val.file);
     return rc;
+}
+
+bool corpus_twice(const struct corpus *c, int *a, int *b)
+{
+    struct stat *st = calloc((size_t)c->n + 1, sizeof *st);
+    bool found = false;
+
+    for (int i = 0; st && i < c->n && !found; i++) {
+        if (stat(c->shard[i].path, &st[i]))
+            continue;
+        for (int k = 0; k < i && !found; k++) {
+            found = st[k].st_ino == st[i].st_ino && st[k].st_dev == st[i].st_dev;
+            *a = k, *b = i;
+        }
+    }
+    free(st);
+    return found;
 }
 
 static bool has_id(const char *data, const struct corpus_choice *choice, const char *id)

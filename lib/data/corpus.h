@@ -77,6 +77,12 @@ void corpus_names(const struct corpus *c, char *text, size_t size);
 /* Writes the names of the files that train or val leave out, and that are in neither; returns how
  * many. val may be NULL. */
 int corpus_unused(const struct corpus *train, const struct corpus *val, char *text, size_t size);
+/* Finds two shards that are one file, by device and inode: *a < *b; false: there are none. */
+bool corpus_twice(const struct corpus *c, int *a, int *b);
+/* What the last word of a file's name, else its folder's, marks it as: train, training; val, valid,
+ * validation; test. */
+enum corpus_role { ROLE_UNMARKED, ROLE_TRAIN, ROLE_VAL, ROLE_TEST };
+enum corpus_role corpus_role(const char *path);
 /* A vocabulary, or a document start, that a model of `vocab` ids cannot take is GPT_INPUT. */
 int corpus_check_vocab(const struct corpus *c, const char *data, int vocab, int bos) MUST_CHECK;
 void corpus_release(struct corpus *c);

@@ -1,6 +1,7 @@
 /* val.c - validation chunks, each a pure function of its number. */
 #include "data/loader.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "data/shard_stream.h"
@@ -52,6 +53,30 @@ static int open_stream(struct val *v)
     return shard_wait(v->file->shard, w.limit);
 }
 
+/* Refuses files of `have` groups, of `tokens` tokens in all, where `want` are asked for. */
+static int too_few(const struct val *v, int64_t want, int64_t have, int64_t tokens)
+{
+    enum { LEAST = 64 }; /* tokens of a chunk that is worth proposing */
+    int64_t chunks = v->c.shape.chunks, q = chunks * v->c.shape.tokens, chunk = LEAST;
+    char remedy[120] = "train without validation: -s data.val_tokens=0";
+
+    while (2 * chunk * chunks < tokens)
+        chunk *= 2;
+    if (have)
+        snprintf(remedy, sizeof remedy, "take what is there: -s data.val_tokens=%lld",
+                 (long long)(have * q));
+    else if (v->corpus.n == 1 && chunk * chunks < tokens)
+        snprintf(remedy, sizeof remedy,
+                 "take what is there: -s data.val_tokens=%lld -s data.val_chunk=%lld",
+                 (long long)(chunk * chunks), (long long)chunk);
+    return err_set(GPT_INPUT,
+                   "%s: expected %lld validation tokens in groups of %lld and a target "
+                   "each, found %lld group%s in %lld tokens: make the shards with gpt-tokshard "
+                   "--val-tokens %lld, or %s",
+                   v->c.data, (long long)(want * q), (long long)q, (long long)have,
+                   have == 1 ? "" : "s", (long long)tokens, (long long)(want * q), remedy);
+}
+
 /* Opens as much of the files as `total` chunks take. */
 static int open_files(struct val *v)
 {
@@ -82,16 +107,7 @@ static int open_files(struct val *v)
             return rc;
         v->files++;
     }
-    if (have < want)
-        return err_set(GPT_INPUT,
-                       "%s: expected %lld validation tokens in groups of %lld and a target "
-                       "each, found %lld group%s in %lld tokens: make the shards with gpt-tokshard "
-                       "--val-tokens %lld, or %s: -s data.val_tokens=%lld",
-                       v->c.data, (long long)(want * q), (long long)q, (long long)have,
-                       have == 1 ? "" : "s", (long long)tokens, (long long)(want * q),
-                       have ? "take what is there" : "train without validation",
-                       (long long)(have * q));
-    return 0;
+    return have < want ? too_few(v, want, have, tokens) : 0;
 }
 
 int val_new(struct val **out, const struct val_config *c)

@@ -401,6 +401,8 @@ static const char *const words[ACTS] = {
     [ACT_COPY_TIED] = "copy",  [ACT_CLEAR] = "clear",
 };
 
+const char *step_plan_word(enum act act) { return words[act]; }
+
 static bool one_line(const struct action *a, const struct action *b)
 {
     return a->n == b->n && a->n > 0 && !memcmp(a->param, b->param, (size_t)a->n);

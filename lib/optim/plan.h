@@ -83,6 +83,7 @@ const struct step_plan *step_plan_of(const struct step_plans *s, const struct st
  * they read, and by what they queue; an exchange parts a graph in two. */
 int step_plans_graphs(const struct step_plans *s);
 
+const char *step_plan_word(enum act act);
 /* Writes the actions from a on that can stand in one line, "wait, update, gather  attn mlp", and their reason;
  * returns the index of the next. */
 int step_plan_line(const struct recipe *r, const struct step_plan *p, int a, char *text,

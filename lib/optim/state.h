@@ -106,9 +106,9 @@ struct optim {
     int open; /* finished steps whose outcome is not known on the host: optim_outcome */
     struct sparse *sparse; /* NULL without a sparse parameter or with one rank */
     int sparse_param; /* -1: none */
-    /* Called when what is queued from here on has waited for the gathered weight of parameter i; NULL:
-     * nothing is. */
-    void (*on_gathered)(void *ctx, int i);
+    /* Called when what is queued so far ends an action on parameter i that a timeline shows: ACT_NEED,
+     * ACT_UPDATE, ACT_COPY_TIED; NULL: nothing is. */
+    void (*on_done)(void *ctx, enum act act, int i);
     void *ctx;
 };
 

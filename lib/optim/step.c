@@ -150,13 +150,19 @@ static void copy_tied(struct optim *z)
 
 /* -- waits and early reductions ------------------------------------------------------------ */
 
+static void done(struct optim *z, enum act act, int i)
+{
+    if (z->on_done)
+        z->on_done(z->ctx, act, i);
+}
+
 void optim_need(struct optim *z, int i)
 {
     struct optim_param *q = &z->p[i];
     z->comm->wait(z->comm, q->gathered);
     z->comm->wait(z->comm, q->gathered_fp8);
-    if (z->on_gathered && q->gathered)
-        z->on_gathered(z->ctx, i);
+    if (q->gathered)
+        done(z, ACT_NEED, i);
     q->gathered = q->gathered_fp8 = 0;
 }
 
@@ -291,6 +297,8 @@ static void update(struct optim *z, const struct action *a)
             record_largest(z, a->param[k]);
     }
     update_adam(z, adam, n);
+    for (int k = 0; k < a->n; k++)
+        done(z, ACT_UPDATE, a->param[k]);
 }
 
 static uint32_t set_of(const struct action *a)
@@ -319,7 +327,10 @@ static void act(struct optim *z, const struct action *a)
     case ACT_BRANCH: z->ops->branch(z->ops, a->branch); break;
     case ACT_JOIN: z->ops->join(z->ops); break;
     case ACT_UPDATE: update(z, a); break;
-    case ACT_COPY_TIED: copy_tied(z); break;
+    case ACT_COPY_TIED:
+        copy_tied(z);
+        done(z, ACT_COPY_TIED, a->param[0]);
+        break;
     case ACT_CLEAR: banks_clear(z->banks, set_of(a)); break;
     default: break; /* done above; ACT_EXCHANGE is the host's: optim_exchange */
     }

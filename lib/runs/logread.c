@@ -29,6 +29,10 @@ struct logread {
     long line;
     struct notecap notes;
     double last_time;
+    struct broken_off {
+        long line; /* 0: there is none */
+        int32_t last, total;
+    } broken_off; /* the trial before, which did not reach its end */
     bool last_is_val;
     int32_t last_train, last_val;
     struct average train_avg, val_avg;
@@ -84,6 +88,15 @@ void logread_free(struct logread *r)
 
 /* --- trials --- */
 
+/* Tells of a run that broke off, unless what follows it in the log goes on from there. */
+static void tell_broken_off(struct logread *r, bool goes_on)
+{
+    if (r->broken_off.line && !goes_on)
+        note(r, r->broken_off.line, "the run ends at step %d of %d: no last validation",
+             r->broken_off.last, r->broken_off.total);
+    r->broken_off.line = 0;
+}
+
 static void begin_trial(struct logread *r, const struct stepline *s)
 {
     struct run *u = &r->run;
@@ -106,6 +119,7 @@ static void begin_trial(struct logread *r, const struct stepline *s)
                        .val = val,
                        .step = step,
                        .facts = &r->facts };
+    tell_broken_off(r, r->facts.own && u->resumed && u->resumed <= r->broken_off.last);
     r->running = true;
     r->layout = s->layout;
     r->clock = s->step <= 1 ? 0 : NAN;
@@ -146,8 +160,7 @@ static int end_trial(struct logread *r)
     else if (!u->ended && !last)
         note(r, u->last_line, "the run has no validation loss");
     else if (!u->ended && u->total)
-        note(r, u->last_line, "the run ends at step %d of %d: no last validation", u->last,
-             u->total);
+        r->broken_off = (struct broken_off){ u->last_line, u->last, u->total };
     else if (!u->ended)
         note(r, u->last_line, "the run ends at step %d without a validation", u->last);
     if (u->missing && u->missing < u->steps)
@@ -488,6 +501,7 @@ int logread_end(struct logread *r)
     int rc = r->held || r->overlong ? take_held(r, false) : 0;
     if (!rc)
         rc = end_trial(r);
+    tell_broken_off(r, false);
     if (!rc && !r->trials && lists_open(&r->lists))
         note(r, r->line, "a list that is not closed by ']'");
     else if (!rc && !r->trials && r->lists.n)

@@ -193,7 +193,7 @@ static void give_rows(struct job *j)
 /* Queues a step: as a graph of this number of rows where the device has graphs. */
 static int queue_step(struct job *j)
 {
-    const struct graphs *g = j->g->graphs;
+    const struct backend *g = j->g->graphs;
     struct ops *o = j->g->decoder->m->ops;
     void **graph = &j->graph[j->rows];
     int rc = 0;
@@ -285,7 +285,7 @@ static void release(struct job *j)
         free(j->w[i].s);
     for (int i = 0; j->graph && i <= j->g->decoder->sequences; i++)
         if (j->graph[i])
-            j->g->graphs->free(j->graph[i]);
+            j->g->graphs->graph_free(j->graph[i]);
     free(j->w), free(j->slot), free(j->row), free(j->rows_host), free(j->graph);
 }
 

@@ -13,22 +13,15 @@
 #ifndef SAMPLE_GENERATE_H
 #define SAMPLE_GENERATE_H
 
+#include "device/backend.h"
 #include "model/decode.h"
 #include "sample/prompts.h"
 
 enum { GENERATE_MAX = FETCH_BYTES / 4 }; /* sequences at a time */
 
-/* Graphs of a device; NULL: it has none. */
-struct graphs {
-    int (*capture)(struct ops *o);
-    int (*capture_end)(struct ops *o, void **graph);
-    void (*launch)(struct ops *o, void *graph);
-    void (*free)(void *graph);
-};
-
 struct generate {
     struct decoder *decoder;
-    const struct graphs *graphs; /* NULL: ops are queued one by one */
+    const struct backend *graphs; /* whose graphs are used; NULL: ops are queued one by one */
     const struct vocab *vocab;
     struct choice choice; /* classes and stream are set here */
     int tokens, count;

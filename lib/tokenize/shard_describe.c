@@ -65,7 +65,7 @@ static char *hash_frames(const char *tokens, size_t n)
     return text;
 }
 
-static int add_shard(struct manifest *m, const char *path, char *name)
+static int add_shard(struct manifest *m, const char *path, char *name, enum split split)
 {
     struct shard_want want = { .vocab = (int)m->vocab_size, .bos = (int)m->bos };
     struct shard *f;
@@ -77,7 +77,7 @@ static int add_shard(struct manifest *m, const char *path, char *name)
     if (!(rc = shard_wait(f, shard_size(f)))) {
         size_t n = 2 * (size_t)tokens;
         const char *bytes = shard_bytes(f);
-        struct manifest_shard s = { .split = strstr(name, "_val") ? SPLIT_VAL : SPLIT_TRAIN,
+        struct manifest_shard s = { .split = split,
                                     .name = name,
                                     .tokens = tokens,
                                     .documents = shard_documents(f),
@@ -116,18 +116,24 @@ static int begin(struct manifest *m, const char *arguments, const struct vocab *
 }
 
 int shard_describe(struct manifest *m, const char *dir, const char *arguments,
-                   const struct vocab *v)
+                   const struct vocab *v, int *left_out)
 {
     struct names names = { 0 };
-    int rc = begin(m, arguments, v);
+    int count[4] = { 0 }, rc = begin(m, arguments, v);
     if (!rc)
         rc = list(dir, &names);
-    for (int val = 1; val >= 0; val--) /* validation first */
+    for (int i = 0; i < names.n; i++)
+        count[corpus_role(names.v[i])]++;
+    enum corpus_role val = count[ROLE_VAL] ? ROLE_VAL : ROLE_TEST;
+    *left_out = val == ROLE_VAL ? count[ROLE_TEST] : 0;
+    for (int first = 1; first >= 0; first--) /* validation first */
         for (int i = 0; i < names.n && !rc; i++) {
-            if ((strstr(names.v[i], "_val") != NULL) != val)
+            enum corpus_role role = corpus_role(names.v[i]);
+            if ((role == val) != first || (role == ROLE_TEST && role != val))
                 continue;
             char *path = path_join(dir, names.v[i]);
-            rc = path ? add_shard(m, path, names.v[i]) : err_memory();
+            rc = path ? add_shard(m, path, names.v[i], first ? SPLIT_VAL : SPLIT_TRAIN)
+                      : err_memory();
             free(path);
         }
     for (int i = 0; i < names.n; i++)

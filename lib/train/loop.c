@@ -113,26 +113,47 @@ static void mark(struct rank *k, int mark, int64_t part)
         k->run->opt->backend->mark(k->ops, mark, (int)part);
 }
 
+/* Marks: from OF_FINAL on a parameter each, whose part is the matrix that is final; from OF_ACTION on an action
+ * of the plan each, whose part is the parameter. */
+enum { OF_FINAL = TRACE_STEP + 1, OF_ACTION = OF_FINAL + MAX_PARAMS };
+
 void rank_mark_label(void *ctx, int mark, int part, char *text, size_t size)
 {
     const struct recipe *r = ctx;
-    const struct param_spec *s = &r->params[(mark - 1) / 2];
+    const struct param_spec *s = &r->params[mark < OF_ACTION ? mark - OF_FINAL : part];
 
-    if (mark % 2 == 0)
-        snprintf(text, size, "%s gathered", s->label);
+    if (mark >= OF_ACTION)
+        snprintf(text, size, "%s %s", step_plan_word((enum act)(mark - OF_ACTION)), s->label);
     else if (s->matrices > 1)
         snprintf(text, size, "gradient of %s %d final", s->label, part);
     else
         snprintf(text, size, "gradient of %s final", s->label);
 }
 
-static void on_gathered(void *ctx, int i) { mark(ctx, 2 + 2 * i, 0); }
+static void on_done(void *ctx, enum act act, int i) { mark(ctx, OF_ACTION + (int)act, i); }
+
+static void note_final(struct run_order *o, int param, int first, int n)
+{
+    struct final_rows *last = o->n ? &o->at[o->n - 1] : NULL;
+    if (last && last->param == param && last->first == first + n) {
+        last->first = first;
+        last->n += n;
+    } else if (last && last->param == param && last->first + last->n == first) {
+        last->n += n;
+    } else if (o->n < MAX_FINALS) {
+        o->at[o->n++] = (struct final_rows){ param, first, n };
+    }
+}
 
 /* Callbacks of the model: a gradient becomes final, a weight is needed. */
 static void on_final(void *ctx, struct param *p, int64_t first, int64_t n)
 {
     struct rank *k = ctx;
-    mark(k, 1 + 2 * (int)(p - k->banks.p), first / param_unit_rows(p));
+    int i = (int)(p - k->banks.p);
+    int64_t unit = param_unit_rows(p);
+    mark(k, OF_FINAL + i, first / unit);
+    if (k->order)
+        note_final(k->order, i, (int)(first / unit), (int)(n / unit));
     optim_reduce_early(&k->optim, (int)(p - k->banks.p), first, n);
 }
 
@@ -145,7 +166,7 @@ static void on_need(void *ctx, struct param *p)
 static void launch_gradients(struct rank *k, const struct batch *b)
 {
     mark(k, TRACE_STEP, 0);
-    k->optim.on_gathered = k->run->opt->trace ? on_gathered : NULL;
+    k->optim.on_done = k->run->opt->trace ? on_done : NULL;
     k->optim.ctx = k;
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, LOSSES));
     k->model.stale = true; /* --bench calls model_set once for many steps */
@@ -443,7 +464,7 @@ int log_end(struct rank *k)
  * another tokenizer's. Every validation has the same tokens, so the first one checks them. */
 static int check_canonical(const struct token_mask *never, const struct chunk *c)
 {
-    for (int t = 0; never && t < c->tokens; t++)
+    for (int t = 0; never->bits && t < c->tokens; t++)
         if (token_mask_never(never, c->tok[t], c->tgt[t]))
             return err_set(GPT_INPUT,
                            "validation: token %d after %d, which no text of the vocabulary of "
@@ -460,7 +481,7 @@ static int validate_chunks(struct rank *k, int64_t n, real *sum)
         struct chunk c;
         int rc = stop_asked ? RUN_STOPPED : val_chunk(k->run->val, k->local, i, &c);
         if (!rc && !k->val_seen)
-            rc = check_canonical(k->run->opt->never, &c);
+            rc = check_canonical(&k->run->vocabulary.never, &c);
         if (rc)
             return rc;
         struct batch b = batch_upload(k, k->val_slot, &c, false);

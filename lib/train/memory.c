@@ -94,7 +94,14 @@ static int count_ops(struct rank *k)
     return k->ops->status(k->ops);
 }
 
-/* A rank of the run, alone on a counting device. */
+static int count_first(struct rank *k)
+{
+    struct step_schedule p;
+    schedule_at(k->run->recipe, 0, &p);
+    return count_step(k, &p);
+}
+
+/* A rank of the run, alone on a counting device: its memory, or, with k->order, one step. */
 static int count_rank(struct rank *k, struct run_memory *m)
 {
     const struct recipe *r = k->run->recipe;
@@ -108,7 +115,7 @@ static int count_rank(struct rank *k, struct run_memory *m)
         size_t parts = k->ops->allocated(k->ops) - before;
         step_plans_free(&k->optim.plans); /* an exchange would wait for other ranks */
         rc = step_plans_make(&k->optim.plans, r, k->world, false);
-        rc = rc ? rc : count_ops(k);
+        rc = rc ? rc : k->order ? count_first(k) : count_ops(k);
         m->ops = k->ops->allocated(k->ops) - parts;
     }
     optim_release(&k->optim);
@@ -125,8 +132,8 @@ static void most_of(struct run_memory *m, const struct run_memory *n)
     m->ops = m->ops > n->ops ? m->ops : n->ops;
 }
 
-/* Ranks may own different numbers of matrices. */
-int run_memory(struct run_memory *m, const struct recipe *r, const struct backend *be)
+static int count_on(const struct recipe *r, const struct backend *be, int rank,
+                    struct run_memory *m, struct run_order *order)
 {
     struct backend counting = { .name = be->name };
     struct run_options opt = { .backend = &counting, .no_graph = true };
@@ -134,20 +141,38 @@ int run_memory(struct run_memory *m, const struct recipe *r, const struct backen
     struct rank *k = calloc(1, sizeof *k);
     if (!k)
         return err_memory();
-    int rc = 0;
-    *m = (struct run_memory){ 0 };
-    for (int rank = 0; rank < be->world && !rc; rank++) {
-        struct run_memory one;
-        int micros = rank_micros(r->data.chunks, rank, be->world);
-        *k = (struct rank){ .run = &run, .rank = rank, .world = be->world, .micros = micros };
-        if ((rc = be->ops_counting(&k->ops, 0, be->group)))
-            break;
-        if (!(rc = count_rank(k, &one)))
-            most_of(m, &one);
+    *k = (struct rank){ .run = &run,
+                        .rank = rank,
+                        .world = be->world,
+                        .micros = rank_micros(r->data.chunks, rank, be->world),
+                        .order = order };
+    int rc = be->ops_counting(&k->ops, 0, be->group);
+    if (!rc) {
+        rc = count_rank(k, m);
         k->ops->free(k->ops);
     }
     free(k);
     return rc;
+}
+
+/* Ranks may own different numbers of matrices. */
+int run_memory(struct run_memory *m, const struct recipe *r, const struct backend *be)
+{
+    int rc = 0;
+    *m = (struct run_memory){ 0 };
+    for (int rank = 0; rank < be->world && !rc; rank++) {
+        struct run_memory one = { 0 };
+        if (!(rc = count_on(r, be, rank, &one, NULL)))
+            most_of(m, &one);
+    }
+    return rc;
+}
+
+int run_order(struct run_order *o, const struct recipe *r, const struct backend *be)
+{
+    struct run_memory m;
+    o->n = 0;
+    return count_on(r, be, 0, &m, o);
 }
 
 /* -- what there is --------------------------------------------------------------------- */

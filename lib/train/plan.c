@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/report.h"
+#include "comm/rendezvous.h"
 #include "optim/rules.h"
 #include "recipe/remarks.h"
 #include "recipe/share.h"
@@ -367,6 +368,29 @@ static int plan_actions(const struct recipe *r, int ranks, struct report *out)
     return 0;
 }
 
+/* Prints the order in which gradients become final, a bank's by matrices, "mlp:20-21". */
+static int plan_order(const struct recipe *r, const struct backend *be, struct report *out)
+{
+    char text[32 * MAX_FINALS];
+    size_t at = 0;
+    struct run_order *o = malloc(sizeof *o);
+    int rc = o ? run_order(o, r, be) : err_memory();
+    for (int k = 0; k < (rc ? 0 : o->n) && at < sizeof text; k++) {
+        const struct final_rows *f = &o->at[k];
+        at += (size_t)snprintf(text + at, sizeof text - at, k ? ", %s" : "%s",
+                               r->params[f->param].label);
+        if (r->params[f->param].matrices > 1 && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, f->n > 1 ? ":%d-%d" : ":%d",
+                                   f->first, f->first + f->n - 1);
+    }
+    free(o);
+    if (rc)
+        return rc;
+    report_line(out, "final", "gradients become final in the backward in this order:");
+    plan_fold(out, "final", text, 2, 2, 78, false);
+    return 0;
+}
+
 static void plan_stream(void *out, const char *text)
 {
     plan_fold(out, "streams", text, 0, 4, 80, true);
@@ -401,7 +425,8 @@ static int plan_data(const struct recipe *r, const char *data, const char *val, 
     return rc;
 }
 
-int run_graphs(int *n, const struct recipe *r, int world)
+/* Graphs that a run on `world` ranks captures where its backend has them. */
+static int graphs_of(int *n, const struct recipe *r, int world)
 {
     struct step_plans s;
     int rc = step_plans_make(&s, r, world, world > 1);
@@ -409,6 +434,25 @@ int run_graphs(int *n, const struct recipe *r, int world)
     *n = rc ? 0 : step_plans_graphs(&s);
     step_plans_free(&s);
     return rc;
+}
+
+int run_wants(struct backend_wants *w, const struct recipe *r, bool no_graph)
+{
+    bool head = r->precision.head.fp8, mlp = r->precision.mlp.fp8;
+    struct rendezvous_env at;
+    int graphs = 0, rc = rendezvous_environment(&at);
+
+    if (rc)
+        return rc;
+    w->world = w->ranks * at.processes;
+    if (w->world > 1 && !no_graph && (rc = graphs_of(&graphs, r, w->world)))
+        return rc;
+    w->eager = w->world > 1 && (no_graph || graphs > MAX_GRAPHS);
+    w->fp8 = head && mlp ? "head and MLPs" : head ? "the head" : mlp ? "the MLPs" : NULL;
+    w->fp8_required = r->precision.head.fp8 == HEAD_FP8_REQUIRE ? "precision.head_fp8"
+                      : r->precision.mlp.fp8 == MLP_FP8_REQUIRE ? "precision.mlp"
+                                                                : NULL;
+    return 0;
 }
 
 int run_plan(const struct recipe *r, const struct backend *be, const char *data, const char *val,
@@ -432,7 +476,7 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
     plan_comm(r, ranks, &out);
     plan_schedule(r, &out);
     plan_waiting(r, &out);
-    if (!(rc = plan_streams(r, &out)))
+    if (!(rc = plan_streams(r, &out)) && !(rc = plan_order(r, be, &out)))
         rc = plan_actions(r, ranks, &out);
     recipe_remarks(r, plan_remark, &out);
     if (!rc)

@@ -11,6 +11,7 @@
 #include "optim/step.h"
 #include "train/runlog.h"
 #include "train/run.h"
+#include "train/vocabulary.h"
 
 enum { MAX_MICRO = 64 };
 /* A captured step, or a part of one. */
@@ -26,6 +27,7 @@ struct run {
     struct loader *loader;
     struct val *val;
     struct shard_stream *stream; /* that both read; NULL: files */
+    struct run_vocabulary vocabulary;
     int wake; /* eventfd that ends waiting for it; -1: none */
     struct runlog log;
     struct progress progress;
@@ -82,6 +84,7 @@ struct rank {
     double device, memory, values; /* times at which each was ready */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
     double saving; /* of these in checkpoints */
+    struct run_order *order; /* set as gradients become final; NULL: not wanted */
     char *aside; /* host: gradients of the last checkpoint (save.c); NULL: they are on the device */
 };
 

@@ -41,10 +41,10 @@ static int rank_init(struct rank *k)
     k->device = now_seconds();
     if ((rc = rank_memory(k, &taken)))
         return rc;
-    if (k->model.prefix && run->opt->prefixes)
-        model_prefixes(&k->model, run->opt->prefixes);
-    if (run->opt->never)
-        model_never(&k->model, run->opt->never);
+    if (k->model.prefix && run->vocabulary.prefix)
+        model_prefixes(&k->model, run->vocabulary.prefix);
+    if (run->vocabulary.never.bits)
+        model_never(&k->model, &run->vocabulary.never);
     k->ops->reserve(k->ops, run->opt->ops_bytes);
     if ((rc = k->ops->status(k->ops)))
         return rc;
@@ -99,6 +99,16 @@ static void rank_failed(struct rank *k, int rc)
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
 
+/* Names two training shards that are one file; false: there are none. */
+static bool twice(const struct corpus *train, char *text, size_t size)
+{
+    int a, b;
+    if (!corpus_twice(train, &a, &b))
+        return false;
+    snprintf(text, size, "%s and %s are one file", train->shard[a].path, train->shard[b].path);
+    return true;
+}
+
 /* Logs which files train, which validate, and which that were named do neither. */
 static void log_files(struct run *run)
 {
@@ -116,6 +126,8 @@ static void log_files(struct run *run)
     }
     if (corpus_unused(train, val, names, sizeof names))
         runlog_key(&run->log, "unused", "%s", names);
+    if (twice(train, names, sizeof names))
+        runlog_key(&run->log, "twice", "%s", names);
 }
 
 void run_warn(struct run *run, const char *message)
@@ -146,7 +158,7 @@ static int log_header(struct run *run)
     log_files(run);
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
-    if (o->backend->about)
+    if (*o->backend->about)
         runlog_key(l, strcmp(o->backend->name, "cpu") ? "gpu" : "kernels", "%s", o->backend->about);
     const struct backend_software *has = &o->backend->software;
     if (has->cuda)
@@ -281,10 +293,15 @@ static struct loader_config config_of(const struct run *run)
 static int foretell(struct run *run)
 {
     struct loader_config c = config_of(run);
-    char text[PASS_TEXT], line[PASS_TEXT + 200];
+    char text[PASS_TEXT], line[PASS_TEXT + 200], names[1024];
+    bool tells = run->opt->note && !run->opt->backend->first;
+    if (tells && !run->stream && twice(loader_files(run->loader), names, sizeof names)) {
+        char more[1200];
+        snprintf(more, sizeof more, "%s: a pass trains on it twice", names);
+        run->opt->note(more);
+    }
     int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
-    if (rc || run->stream || run->opt->backend->first || !run->opt->note ||
-        run->pass.used >= run->pass.tokens / 2)
+    if (rc || run->stream || !tells || run->pass.used >= run->pass.tokens / 2)
         return rc;
     pass_text(&run->pass, text, sizeof text);
     snprintf(line, sizeof line,
@@ -302,9 +319,10 @@ static int open_loader(struct run *run)
     struct loader_config c = config_of(run);
     int rc = loader_new(&run->loader, &c);
     const char *made = rc ? "" : loader_tokenizer(run->loader);
-    if (run->opt->tokenizer && *made && strcmp(made, run->opt->tokenizer))
+    const char *losses = run->vocabulary.tokenizer;
+    if (*losses && *made && strcmp(made, losses))
         return err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s",
-                       c.data, made, run->opt->tokenizer);
+                       c.data, made, losses);
     return rc;
 }
 
@@ -444,7 +462,9 @@ int run_train(const struct run_options *o)
         initial_free(run.initial);
         return rc > 0 ? err_set(rc, "%s", run.message) : rc;
     }
-    rc = o->resume ? resume_find(&run) : 0;
+    rc = run_vocabulary_read(&run.vocabulary, o->vocab, o->recipe);
+    if (!rc && o->resume)
+        rc = resume_find(&run);
     if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
         rc = loader_seek(run.loader, &run.start);
     if (!rc && o->init)
@@ -474,6 +494,7 @@ int run_train(const struct run_options *o)
     if (o->out)
         ckpt_let_go(o->out);
     initial_free(run.initial);
+    run_vocabulary_release(&run.vocabulary);
     begin_close(&run);
     close_data(&run);
     free(run.resume_dir);

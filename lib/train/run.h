@@ -22,57 +22,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include "base/progress.h"
-#include "base/trace.h"
-#include "comm/comm.h"
+#include "device/backend.h"
 #include "recipe/recipe.h"
-#include "ops/ops.h"
-
-/* Versions of what a device computes with, for the log; NULL: it has none. */
-struct backend_software {
-    const char *cuda, *nccl, *driver;
-};
-
-/* The devices and communicators of a run; chosen by cmd. */
-struct backend {
-    const char *name;
-    const char *about; /* the device in a line, for the log; NULL: nothing */
-    struct backend_software software;
-    bool queues; /* work is queued: a step's loss is read while the next one computes */
-    int world, first; /* ranks of all processes; the first one of this process */
-    /* The device of this process's i-th rank. */
-    int (*ops_new)(struct ops **o, int i, void *group);
-    /* A device like that one which only counts memory (ops_cpu_counting). */
-    int (*ops_counting)(struct ops **o, int i, void *group);
-    /* Bytes that the i-th rank's device has left for the run; one_memory: all ranks' together. */
-    int (*available)(double *bytes, int i, void *group);
-    bool one_memory;
-    double memory; /* bytes: the run may take no more of it; 0: all that is left */
-    /* Creates the communicator of one rank, in that rank's thread. */
-    int (*comm_new)(struct comm **c, struct ops *o, int rank, int world, void *group);
-    void *group;
-    /* A rank failed before it had a communicator: ends the wait of the others. */
-    void (*abort)(void *group, int rank, int code, const char *message);
-    /* The phase that a rank enters; what NULL: one of unlimited duration. May be NULL. */
-    void (*phase)(struct comm *c, const char *what);
-    /* Capture of a step as a graph, and its launch; NULL: the backend has no graphs. */
-    int (*capture)(struct ops *o);
-    int (*capture_end)(struct ops *o, void **graph);
-    void (*launch)(struct ops *o, void *graph);
-    void (*graph_free)(void *graph);
-    /* What the devices do between the two calls goes to t; NULL: not available. mark: queues one, which
-     * is in t too, where it is done. */
-    int (*profile)(struct trace *t);
-    void (*profile_end)(void);
-    void (*mark)(struct ops *o, int mark, int part);
-};
 
 struct run_options {
     const struct recipe *recipe;
     const char *data; /* shards: see data/corpus.h; "-": a stream of shards, data/shard_stream.h */
     int64_t *used; /* set: tokens of a stream that the steps have passed over; NULL: not wanted */
-    const int32_t *prefixes; /* the prefix of each token (model_prefixes); NULL: none */
-    const struct token_mask *never; /* tokens that never follow (model_never); NULL: none */
-    const char *tokenizer; /* whose tokens those are, as MANIFESTs say it (corpus.h) */
+    const char *vocab; /* vocabulary of losses that need one (vocabulary.h); NULL: GPT-2's */
     const char *val; /* validation shards; NULL: those of data */
     const char *out; /* directory of checkpoints and of a copy of the log; NULL: none are written */
     const char *resume; /* directory of checkpoints, or one of them; NULL: from the start */
@@ -98,9 +55,9 @@ struct run_options {
     double began; /* time at which the program started (now_seconds) */
 };
 
-/* Graphs that a run on `world` ranks captures where its backend has them; those beyond MAX_GRAPHS are launched op by op. */
-enum { MAX_GRAPHS = 32 };
-int run_graphs(int *n, const struct recipe *r, int world) MUST_CHECK;
+enum { MAX_GRAPHS = 32 }; /* of a run; what is beyond is launched op by op */
+/* Sets what a run of this recipe wants of GPUs: of which w->ranks are this process's. */
+int run_wants(struct backend_wants *w, const struct recipe *r, bool no_graph) MUST_CHECK;
 
 enum {
     RUN_STOPPED = -20, /* a signal ended the run; its state is saved */
@@ -115,6 +72,9 @@ struct run_progress {
 struct run_progress run_progress(void);
 
 int run_train(const struct run_options *o) MUST_CHECK;
+/* Creates the directory of checkpoints and tests that one can be written there, so that a run does not
+ * fail at its first. made: it was not there. */
+int run_try_output(const char *dir, bool *made) MUST_CHECK;
 void run_stop(void); /* async-signal-safe */
 
 /* GPT_NO: DIR, the folder of a run's checkpoints, holds none, or is not there. */
@@ -123,6 +83,19 @@ int run_begun(const char *dir) MUST_CHECK;
 int run_checkpoint(const char *path, char **dir) MUST_CHECK;
 /* The recipe in that checkpoint, with overrides. */
 int run_recipe(struct recipe **r, const char *path, const char *const *set, int n) MUST_CHECK;
+
+/* What a command says of a run's recipe. */
+struct run_source {
+    const char *recipe; /* a file, a name, or a run's folder; NULL: that of the checkpoint */
+    const char *resume, *init; /* a folder of checkpoints, or one of them; or NULL */
+    const char *const *set; /* overrides */
+    int n;
+    bool fit; /* the resumed run may have keys that --fit set */
+    bool pipe; /* its data pass once: data.cycle is no unless an override sets it */
+    void (*note)(const char *message); /* tells what follows from that; NULL: not wanted */
+};
+/* Of a resumed run the checkpoint's, which one given beside it must equal. */
+int run_source_recipe(struct recipe **r, const struct run_source *s) MUST_CHECK;
 
 /* The recipe of a run that begins with that checkpoint's weights: `recipe`, or, NULL, that in the
  * checkpoint, with overrides; model.rope_windows is set, so that rotary frequencies go on from there. said:
@@ -155,6 +128,20 @@ struct run_fit {
 };
 int run_fits(const struct recipe *r, const struct backend *be, int ranks,
              struct run_fit *fit) MUST_CHECK;
+/* Does run_fits; with fit, where that proposes keys, *r becomes the recipe with them, and the message
+ * goes to note. */
+int run_fit_recipe(struct recipe **r, const struct backend *be, int ranks, bool fit,
+                   void (*note)(const char *message), size_t *ops_bytes) MUST_CHECK;
+
+/* The order in which rows of gradients become final in the backward of a step's last micro-batch. */
+enum { MAX_FINALS = 512 };
+struct run_order {
+    int n;
+    struct final_rows {
+        int param, first, n; /* of a bank: matrices; of others: rows */
+    } at[MAX_FINALS];
+};
+int run_order(struct run_order *o, const struct recipe *r, const struct backend *be) MUST_CHECK;
 
 /* Prints parameters, memory, communication and schedule of a run on be->world ranks, and with data, as
  * in run_options, how much of it a pass trains on. wide: tables are not broken for a terminal. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/version.h"
 #include "checkpoint/checkpoint.h"
@@ -397,6 +398,22 @@ int save_room(struct rank *k)
     return 0;
 }
 
+int run_try_output(const char *dir, bool *made)
+{
+    struct stat st;
+    *made = stat(dir, &st) && errno == ENOENT;
+    int rc = file_mkdirs(dir);
+    char *probe = rc ? NULL : path_join(dir, ".probe.tmp");
+    if (!rc && !probe)
+        return err_memory();
+    if (!rc && mkdir(probe, 0777) && errno != EEXIST)
+        rc = err_sys("cannot write into '%s'", dir);
+    else if (!rc)
+        rmdir(probe);
+    free(probe);
+    return rc;
+}
+
 /* -- reading ---------------------------------------------------------------------------- */
 
 int run_checkpoint(const char *path, char **dir)
@@ -413,21 +430,6 @@ int run_begun(const char *dir)
     char *newest = NULL;
     int rc = stat(dir, &st) && errno == ENOENT ? GPT_NO : ckpt_latest(dir, &newest);
     free(newest);
-    return rc;
-}
-
-int run_recipe(struct recipe **r, const char *path, const char *const *set, int n)
-{
-    char *dir;
-    struct ckpt *c;
-    int rc = run_checkpoint(path, &dir);
-    if (rc)
-        return rc;
-    if (!(rc = ckpt_open(&c, dir))) {
-        rc = recipe_parse(r, dir, ckpt_info(c)->recipe, set, n);
-        ckpt_close(c);
-    }
-    free(dir);
     return rc;
 }
 

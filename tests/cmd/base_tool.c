@@ -18,17 +18,16 @@ static struct {
 } o = { .output = "-", .repeat = 1 };
 
 static const struct opt table[] = {
-    { 'o', "output", "FILE", OPT_STR, &o.output, "write to FILE", 0, 0, NULL },
-    { 'f', "force", NULL, OPT_FLAG, &o.force, "overwrite", 0, 0, NULL },
+    OPT_TEXT('o', "output", "FILE", &o.output, "write to FILE"),
+    OPT_SWITCH('f', "force", &o.force, "overwrite"),
     { .kind = OPT_GROUP, .help = "For the test" },
-    { 0, "hold", NULL, OPT_FLAG, &o.hold,
-      "wait before the output is complete, with a text so long "
-      "that it must be broken between two of its words",
-      0, 0, NULL },
-    { 0, "repeat", "N", OPT_I64, &o.repeat, "write everything N times", .lo = 1, .hi = 1e6 },
-    { 0, "an-option-with-a-long-name", "ARG", OPT_F64, &o.x, "nothing", 0, 0, NULL },
-    { 0, "progress", NULL, OPT_FLAG, &o.progress, "show progress", 0, 0, NULL },
-    { 0, "hidden", NULL, OPT_FLAG, &o.hold, NULL, 0, 0, NULL },
+    OPT_SWITCH(0, "hold", &o.hold,
+               "wait before the output is complete, with a text so long "
+               "that it must be broken between two of its words"),
+    OPT_NUMBER("repeat", "N", &o.repeat, 1, 1e6, "write everything N times"),
+    OPT_REAL("an-option-with-a-long-name", "ARG", &o.x, 0, 0, "nothing"),
+    OPT_SWITCH(0, "progress", &o.progress, "show progress"),
+    OPT_SWITCH(0, "hidden", &o.hold, NULL),
     OPT_END
 };
 static const struct command cmd = { "base_tool", "[OPTION]... [FILE]", "Copies a file.", table };

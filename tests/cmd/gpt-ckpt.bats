@@ -58,6 +58,7 @@ flip() {
     [[ $stderr = *"no tensor matches 'nothing*'"* ]]
 }
 
+# bats test_tags=long
 @test "json is json, and says the same as tsv" {
     needs python3
     for verb in ls info 'stat --bank attn' 'spectrum --bank attn --summary' "diff $CK/run/step-000020"; do
@@ -226,6 +227,7 @@ END
     [[ $stderr = *"MANIFEST lists it, but it is missing"* ]]
 }
 
+# bats test_tags=long
 @test "reshard: 2 to 4 to 8 to 1 to 2, to 3 to 50 to 2 ranks, the same bytes again" {
     from=$one
     for n in 4 8 1 2; do
@@ -253,6 +255,7 @@ END
     [[ $stderr = *--force* ]]
 }
 
+# bats test_tags=long
 @test "export and import: the same bytes again, through safetensors, plain and zst" {
     for f in e.safetensors e.safetensors.zst; do
         ckpt export "$one" -o $f --states --padding
@@ -435,6 +438,7 @@ example_with() {
                       { text = text $0 "\n" }' "$GPT_SHARE/../man/gpt-ckpt.1"
 }
 
+# bats test_tags=long
 @test "an .npz of NumPy is refused by its name, and the page's example makes safetensors of it" {
     needs numpy
     python=$(numpy)
@@ -481,6 +485,7 @@ sys.exit(not (len(a) == len(b) == 4 and all(abs(float(x) - float(y)) <= 1e-6 * a
     [ "$output" = $'spectrum\n--full\nmomentum\n--objective' ]
 }
 
+# bats test_tags=long
 @test "a run's own checkpoint: sound, and NumPy finds its validation loss in the export" {
     root=$GPT_SHARE/..
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o shards \
@@ -503,6 +508,7 @@ sys.exit(not (len(a) == len(b) == 4 and all(abs(float(x) - float(y)) <= 1e-6 * a
     awk -v a="$found" -v b="$logged" 'BEGIN { d = a - b; exit !(d * d < 1e-4 * 1e-4 && b > 1) }'
 }
 
+# bats test_tags=long
 @test "what import makes is sound and continues, or is refused: verify and gpt-train agree" {
     few -s data.checkpoint_every=4 -o run > run.log
     "$GPT_BIN/gpt-ckpt" export run/step-000004 --states --padding -o all.safetensors

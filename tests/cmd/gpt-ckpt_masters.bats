@@ -49,6 +49,7 @@ master_values() {
         <(raw "$1" "$2.master.scale" | numbers 4 u4) -
 }
 
+# bats test_tags=long
 @test "export writes the master, before and after head and embedding part" {
     for step in 4 11; do
         for kind in f32 nearest truncate; do
@@ -87,6 +88,7 @@ master_values() {
     done
 }
 
+# bats test_tags=long
 @test "import keeps every master; with states the checkpoint is the same" {
     for kind in f32 f16 nearest truncate; do
         for step in step-000004 step-000011; do
@@ -113,6 +115,7 @@ master_values() {
     done
 }
 
+# bats test_tags=long
 @test "import into a recipe with another kind of master keeps the number" {
     for from in f32 f16 nearest truncate; do
         "$GPT_BIN/gpt-ckpt" export -q "$CK/$from.1" -o e.safetensors --padding --force

@@ -18,6 +18,7 @@ load few_steps
     [ ! -e "$BATS_TEST_TMPDIR/none" ]
 }
 
+# bats test_tags=long
 @test "--bench: as many figures as names, and errors of what is compared" {
     run --separate-stderr train --ranks 2 --bench 3
     echo "$status $stderr $output"
@@ -31,6 +32,7 @@ load few_steps
 
 # The floor has 6 D 2 F of each token's products at least, at the rate that the table names, which no
 # processor that runs this exceeds.
+# bats test_tags=long
 @test "--bench on a CPU has that CPU's floor, and says from which rates" {
     tool gpt-train "${FEW[@]}" --bench 1
     [ "$status" -eq 0 ]

@@ -3,6 +3,7 @@
 bats_require_minimum_version 1.5.0
 load tiny_runs
 
+# bats test_tags=long
 @test "the same command twice gives the same bits" {
     train --ranks 2 -o "$BATS_TEST_TMPDIR/a" > "$BATS_TEST_TMPDIR/a.log"
     train --ranks 2 -o "$BATS_TEST_TMPDIR/b" > "$BATS_TEST_TMPDIR/b.log"
@@ -10,6 +11,7 @@ load tiny_runs
     same_checkpoint "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
 }
 
+# bats test_tags=long
 @test "any number of threads, and AVX2 in place of AVX-512, give the same bits" {
     # more columns than a part of the head has, and products that are worth being split
     wide() {
@@ -32,6 +34,7 @@ load tiny_runs
 
 # Operands are rounded to 8 bits, by 2^-9 at most, which a loss that changed by as much would show as 0.2%. AMX
 # and plain sums differ by f32's rounding, and by bf16's where that decides an operand: a tenth is allowed.
+# bats test_tags=long
 @test "precision.cpu_products = bf16: losses near those of f32, the same bits with any number of threads" {
     few() { train -s model.mlp_width=256 -s schedule.steps=3 -s schedule.extension=1 "$@"; }
     few > f32.log

@@ -14,6 +14,7 @@ WHOLE=$BATS_FILE_TMPDIR/whole
 going() { exec "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --continue "$@"; }
 go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --continue "$@"; }
 
+# bats test_tags=long
 @test "it begins where nothing is: no folder, an empty one, one with a log, an interrupted writer's files" {
     empty() { mkdir run; }
     log() { mkdir run; echo 'tool: gpt-train 0.1.0' > run/log.txt; }
@@ -42,6 +43,9 @@ go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --conti
     go -s data.checkpoint_every=2 --ranks 1 > last.log
     grep -q '^resumed: step 8 of run/step-000008$' last.log
     [ "$(grep -c '^tool: ' run/log.txt)" -eq 3 ]
+    run --separate-stderr "$GPT_BIN/gpt-logdiff" run # its parts are one run, which has ended
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
     diff -r -x recipe.txt -x MANIFEST "$WHOLE/step-000011" run/step-000011
     diff <(losses "$WHOLE/../whole.log" | tail -n 5) <(losses last.log | tail -n 5)
 }
@@ -86,6 +90,7 @@ go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --conti
     [[ $stderr == "gpt-train: run: the run there was made with another recipe (tiny "*") than my.recipe (tiny "*"): there 'muon_lr = 0.023', here 'muon_lr = 0.5'; leave -r out"* ]]
 }
 
+# bats test_tags=long
 @test "with --fit: the keys that it has set are the run's" {
     big=(-s "stages.0=16384 3 512 1 1,0.5,0.25>0" -s "stages.1=16384 7 512 1.52 1,0.5>0"
          -s "stages.2=16384 11 512 1.73 1" -s "stages.3=16384 13 512 - 1" -s schedule.steps=2 -s data.checkpoint_every=2)

@@ -40,6 +40,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 tokens_of() { awk '$1 == "shard:" && $2 == "train" { n += $5 } END { print n }' "$1/MANIFEST"; }
 documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n }' "$1/MANIFEST"; }
 
+# bats test_tags=long
 @test "40 files of 30 kB: a pass trains on all but a shard's last token; with cut = document, on 256 of each that are used" {
     all=$(tokens_of files) n=$(documents_of files)
     [ "$n" -ge 36 ]
@@ -69,6 +70,7 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     [ -z "$stderr" ]
 }
 
+# bats test_tags=long
 @test "one text of 1.2 MB is trained on whole, with a document start or without; cut = document names the remedy" {
     for data in whole input_train.bin; do
         run --separate-stderr train -d $data -s data.val_tokens=0
@@ -97,6 +99,7 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     [[ $stderr = *"expected tokens for "*" steps, found enough for 0 at most"* ]]
 }
 
+# bats test_tags=long
 @test "pieces: 1, 2 and 3 ranks see the same; a resumed run ends with the same bits, from a pipe too" {
     rm -rf a b c
     train -q -d files --keep 0 -o a -s "stages.1=2048 7 100 1.52 1,0.5>0" > a.log
@@ -143,6 +146,7 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     [[ $stderr = *"cannot open 'nothing-there'"* ]]
 }
 
+# bats test_tags=long
 @test "a hundred shards the start knows of them in less than a second" {
     mkdir many
     split -a 4 -l 15 input.txt doc.
@@ -162,6 +166,7 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     rm -r many
 }
 
+# bats test_tags=long
 @test "tweets: more documents than a micro-batch has room for are refused before the first step, or allowed for" {
     seq 40000 | awk '{ printf "{\"text\":\"%c\"}\n", ($1 % 2 ? 97 : 65) + $1 % 26 }' > t.jsonl
     bytes --val-tokens 2100 -o tweets t.jsonl
@@ -179,6 +184,7 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     [[ $stderr = *"(-s data.max_documents=256)"* ]]
 }
 
+# bats test_tags=long
 @test "pieces that are not cut so are refused; their size is the longest sequence where none is said" {
     run --separate-stderr "$GPT_BIN/gpt-train" --plan -r record-61 -s data.piece=512
     [ "$status" -eq 2 ]

@@ -87,12 +87,14 @@ load few_steps
     shard -o few --val-tokens 5000 "$ROOT"/man/*.[157]
     tool gpt-train "${on[@]}" -d few
     [ "$status" -eq 3 ]
-    [[ $stderr = *"found 0 groups in "*": make the shards with gpt-tokshard --val-tokens 32768, or train without validation: -s data.val_tokens=0" ]]
+    remedy='make the shards with gpt-tokshard --val-tokens 32768, or take what is there: (-s data.val_tokens=[0-9]+ -s data.val_chunk=[0-9]+)$'
+    [[ $stderr =~ found\ 0\ groups\ in\ [0-9]+\ tokens:\ $remedy ]]
+    fewer=${BASH_REMATCH[1]}
     tool gpt-train "${on[@]}" -d few -s data.val_chunk=64 -s data.val_tokens=81920
     [[ $stderr = *"--val-tokens 81920, or take what is there: -s data.val_tokens="* ]]
     taken=${stderr##*=}
     [ "$taken" -ge 5000 ]
-    for fix in "none -s data.val_tokens=0" "few -s data.val_chunk=64 -s data.val_tokens=$taken"; do
+    for fix in "none -s data.val_tokens=0" "few -s data.val_chunk=64 -s data.val_tokens=$taken" "few $fewer"; do
         # shellcheck disable=SC2086
         tool gpt-train "${on[@]}" -q -s schedule.steps=1 -s schedule.extension=0 -s "stages.0=512 3 512 1 1" -d $fix
         echo "$stderr"

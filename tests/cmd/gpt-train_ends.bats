@@ -36,6 +36,7 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
 }
 
 # Each chunk takes the beginning of a document, so that data last for fewer steps than their size tells.
+# bats test_tags=long
 @test "data used up: status 3, and the last step is kept; with more data the run goes on" {
     once=(-d "$DOCS" -s data.cut=document -s data.checkpoint_every=0 -s data.val_every=0 -s optimizer.adam_every=1)
     run --separate-stderr train "${once[@]}" -s schedule.steps=60 -s data.cycle=no -o run
@@ -47,6 +48,7 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
     diff <(losses whole.log | tail -n +$((last + 1))) <(losses rest.log)
 }
 
+# bats test_tags=long
 @test "a stream that ends: status 3, and the last step is kept" {
     for ranks in 1 2; do
         rm -rf run
@@ -59,6 +61,7 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
     done
 }
 
+# bats test_tags=long
 @test "a stream that was cut near its beginning goes on when it comes whole, and another one does not" {
     on() { train -d - --val "$DOCS" -s data.bos=256 -s data.cycle=no -s data.checkpoint_every=0 -s data.val_every=0 -s schedule.steps=28 "$@"; }
     cat "$DOCS"/*_train_*.bin > all
@@ -118,6 +121,7 @@ last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
     done
 }
 
+# bats test_tags=long
 @test "a checkpoint that cannot be written is told, and the next one is" {
     mkdir run
     touch run/step-000004

@@ -13,6 +13,7 @@ load tiny_runs
         awk -F '\t' 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "nonfinite") c = i; next } $c != 0 { bad = 1 } END { exit bad || NR < 2 }'
 }
 
+# bats test_tags=long
 @test "a loss scale of a power of two and a clip that is not reached change no bit on 1 and 4 ranks" {
     for n in 1 4; do
         train --ranks $n -o off$n > off$n.log
@@ -33,6 +34,7 @@ load tiny_runs
 }
 
 # With this scale the squares of the gradients overflow in every step.
+# bats test_tags=long
 @test "a step whose gradients are not finite is skipped and counted, and too many in a row end the run" {
     train --ranks 2 -s optimizer.loss_scale=1e28 -s optimizer.max_skips=11 > all.log
     [ "$(grep -o '^step:[0-9]*/11 skipped:[0-9]*' all.log)" = "$(for i in $(seq 11); do echo "step:$i/11 skipped:$i"; done)" ]
@@ -46,6 +48,7 @@ load tiny_runs
 
 # Scalars whose gradient is 0 in the first steps become 0 / 0 in Adam's first update, and the loss of the next step, from
 # which all else follows, with them.
+# bats test_tags=long
 @test "the first weight that is not finite is named, with the step in which it arose, on any rank, with skips and without" {
     why="'scalars.weight' is not finite since step"
     try="; try an optimizer.adam_eps above 0, 1e-10 for example"
@@ -69,6 +72,7 @@ load tiny_runs
     [[ $stderr == "gpt-train: step "*"; go on from step 4 with --resume sound"* ]]
 }
 
+# bats test_tags=long
 @test "optimizer.grad_norm: the norm in the log, which clip has in any case, and no other bit" {
     train -o without > without.log
     train -s optimizer.grad_norm=yes -o with > with.log
@@ -85,6 +89,7 @@ load tiny_runs
     [[ $stderr == "gpt-train: step 1: the gradients are not finite; "* ]]
 }
 
+# bats test_tags=long
 @test "a NaN in the log has no sign" {
     train -s optimizer.max_skips=99 -s optimizer.adam_eps=0 > nan.log
     grep -q '^step:5/11 val_loss:nan train_time:' nan.log

@@ -4,6 +4,7 @@ bats_require_minimum_version 1.5.0
 load tiny_runs
 
 # Without it, more micro-batches a rank push small gradients below what e5m2 can hold.
+# bats test_tags=long
 @test "head_scale_micro: the fp8 head rounds the same on any number of ranks" {
     f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"
     fp8() { train -r "$BATS_TEST_TMPDIR/f32.recipe" -s optimizer.polar=f32 -s precision.head_fp8=yes \
@@ -25,6 +26,7 @@ load tiny_runs
 # files of two checkpoints but for what names the recipe
 same_states() { diff -r -x MANIFEST -x recipe.txt -x log.txt "$1" "$2"; }
 
+# bats test_tags=long
 @test "head_weight=fp8: Adam's copy of the head gives the bits of a head that rounds its weight" {
     fp8=(-s precision.head_fp8=yes -s precision.check_weights=yes --keep 0)
     late=()
@@ -63,6 +65,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt -x log.txt "$1" "$2"; }
 
 # Codes have 3 bits behind the point: products of 64 numbers are off by 2^-4 / sqrt(3) of a number at most,
 # 1% of a sum, and losses by a part of that. No bits are shared with bf16, or nothing was quantised.
+# bats test_tags=long
 @test "mlp=fp8: ranks agree, resume is exact, losses are within 1% of bf16's, validation is in bf16" {
     train --keep 0 -o bf16 > bf16.log
     for n in 1 2; do

@@ -38,6 +38,7 @@ ckpt() { "$GPT_BIN/gpt-ckpt" "$@"; }
 val() { sed -n "s|^step:$2/[0-9]* val_loss:\([0-9.]*\) .*|\1|p" "$1"; }
 losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 
+# bats test_tags=long
 @test "step 0 has the source's validation loss; log and checkpoints name the source, resumed ones too" {
     hash=$(sed -n 's/^end //p' "$CK/run/step-000014/MANIFEST")
     init "$CK/run" "${ONE[@]}" -o new >log
@@ -64,6 +65,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
     ckpt pack "$CK/run" | init - -s schedule.steps=2 -s schedule.extension=1 | losses - | cmp <(losses want) -
 }
 
+# bats test_tags=long
 @test "1, 2 and 3 ranks begin with the same weights and agree" {
     for n in 1 2 3; do
         init "$CK/f32" -s schedule.steps=3 -s schedule.extension=1 --ranks $n -o r$n >$n.log
@@ -76,6 +78,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
     done
 }
 
+# bats test_tags=long
 @test "every form of a weight takes the exact number" {
     for form in nearest truncate; do
         init "$CK/f32" "${ONE[@]}" "${STILL[@]}" -s precision.adam_master=$form -o $form >/dev/null
@@ -93,6 +96,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
     [ "$(val log 0)" = "$(val "$CK/f32.log" 14)" ]
 }
 
+# bats test_tags=long
 @test "f16 and e4m3 weights begin with what the source's forward pass reads" {
     sed -e 's/^tied = .*/tied = -/; s/^\(ve0 .*\)bf16 /\1f16 /; s/^\(ve1 .*\)bf16 /\1e4m3 /' \
         "$GPT_SHARE/recipes/tiny.recipe" >types.recipe
@@ -188,6 +192,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
     [ -z "$stderr" ]
 }
 
+# bats test_tags=long
 @test "on another text a run that begins with the weights is ahead of one from scratch at every validation" {
     more=(-d "$CK/others" -s schedule.steps=12 -s schedule.extension=0 -s data.val_every=3)
     "$GPT_BIN/gpt-train" -q --init "$CK/run" "${LAST[@]}" "${more[@]}" >tuned.log

@@ -45,6 +45,7 @@ load ../check/needs
     diff <(losses run/log.txt) <(losses again.log)
 }
 
+# bats test_tags=long
 @test "a reader that leaves, a full disk: the run goes on, its log in the folder, and ends with status 4" {
     train -o whole > whole.log
     gone() { train -o gone | head -n 1 > /dev/null; return "${PIPESTATUS[0]}"; }

@@ -22,6 +22,7 @@ load few_steps
     diff <(losses "$BATS_TEST_TMPDIR/a.log") <(losses "$BATS_TEST_TMPDIR/b.log")
 }
 
+# bats test_tags=long
 @test "on a CPU a step's line is written when that step has ended" {
     # Times of 1, 2 and 3 steps; with each line a step late they are those of 2, 3 and 4 in every try.
     # Other work on the machine can make one step longer, so there are three tries.
@@ -40,6 +41,7 @@ on_terminal() { # COLUMNS ARGUMENT...
         tr '\r' '\n' | sed 's/ *$//'
 }
 
+# bats test_tags=long
 @test "progress fits a narrow terminal; the log there has no recipe" {
     few_shards
     export TERM=xterm

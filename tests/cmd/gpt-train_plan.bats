@@ -230,3 +230,19 @@ would_fit() {
     [ "$status" -eq 0 ]
     [[ $stderr = *"(--fit takes it)"* ]]
 }
+
+# The backward goes from the head through the layers, the last first, the MLP of each before its attention.
+@test "--plan: gradients become final in the order of the backward" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r record-61 --ranks 3
+    [ "$status" -eq 0 ]
+    order=$(sed -n '/^gradients become final/,/^$/p' <<<"$output" | tail -n +2 | tr -d '\n' | tr -s ' ' | sed 's/^ //; s/, /\n/g')
+    [ "$(head -1 <<<"$order")" = lm_head ]
+    # Four matrices of attention a layer, by the column bank of [layers]: 9 to 0.
+    want=$(for k in 9 8 7 6 5 4 3 2 1 0; do echo "attn:$((4 * k))-$((4 * k + 3))"; done)
+    diff <(grep '^attn:' <<<"$order") - <<<"$want"
+    for label in mlp attn lm_head embed ve0 ve1 ve2 scalars smear_gate skip_gate attn_gate_bank ve_gate_bank x0_lambdas; do
+        grep -q "^$label\(:\|$\)" <<<"$order"
+    done
+    # Value embeddings: the last layer that reads one is the first of [layers] that names it.
+    awk '/^ve2$/ { v = NR } /^attn:4-7$/ { a = NR } /^attn:0-3$/ { b = NR } /^ve1$/ { w = NR } END { exit !(a < v && v < b && b < w) }' <<<"$order"
+}

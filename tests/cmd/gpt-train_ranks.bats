@@ -9,6 +9,7 @@ load tiny_runs
     [ "$(grep -c '^step:[0-9]*/8 train_loss' <<< "$output")" -eq 8 ]
 }
 
+# bats test_tags=long
 @test "early reductions, late gathers and padding kept at home change no bit" {
     local dir=$BATS_TEST_TMPDIR late="mlp ve1 ve2 ve0 lm_head embed attn"
     sed '/^\[parameters\]/,/^\[/s/ no$/ yes/' "$GPT_SHARE/recipes/tiny.recipe" > "$dir/early.recipe"
@@ -22,6 +23,7 @@ load tiny_runs
     run ! cmp -s "$dir/a/step-000011/recipe.txt" "$dir/b/step-000011/recipe.txt"
 }
 
+# bats test_tags=long
 @test "1, 2, 4 and 8 ranks agree to 1e-5 over 20 steps" {
     f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"
     for n in 1 2 4 8; do
@@ -36,6 +38,7 @@ load tiny_runs
     done
 }
 
+# bats test_tags=long
 @test "adam_every = 3: ranks agree when head and embedding part" {
     f32_recipe > "$BATS_TEST_TMPDIR/f32.recipe"
     for n in 1 4; do
@@ -47,6 +50,7 @@ load tiny_runs
     [ "${lines[0]#* }" -le 100 ]
 }
 
+# bats test_tags=long
 @test "3, 4, 7 and 42 ranks train as one does: uneven shares, a resume on other ranks" {
     f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=42 > 1.log
     for n in 3 4 7 42; do

@@ -26,6 +26,7 @@ worst_difference() {
         awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > w) w = d; n++ } END { if (!n) exit 1; printf "%d %.0f\n", n, w * 1e7 }'
 }
 
+# bats test_tags=long
 @test "a run of all stages learns, and leaves a checkpoint that gpt-ckpt finds sound" {
     train -o "$BATS_TEST_TMPDIR/run" > "$BATS_TEST_TMPDIR/log"
     [ "$(losses "$BATS_TEST_TMPDIR/log" | grep -c train_loss)" -eq 11 ]
@@ -34,6 +35,7 @@ worst_difference() {
     "$GPT_BIN/gpt-ckpt" stat "$BATS_TEST_TMPDIR/run" | grep -q '^bigram_embed.weight'
 }
 
+# bats test_tags=long
 @test "killed in the middle and resumed: the same bits" {
     cd "$BATS_TEST_TMPDIR"
     train -o a > a.log
@@ -48,6 +50,7 @@ worst_difference() {
 }
 
 # Weights in f32: in bf16 a last bit of a sum moves roundings.
+# bats test_tags=long
 @test "1, 2, 4 and 8 ranks agree to 1e-5" {
     cd "$BATS_TEST_TMPDIR"
     sed 's/ bf16 / f32  /' "$GPT_SHARE/recipes/record-74.recipe" > f32.recipe
@@ -62,6 +65,7 @@ worst_difference() {
     done
 }
 
+# bats test_tags=long
 @test "the open questions of the record are keys that run" {
     for key in inject=before inject_bare=yes post_single=yes fold_mlp=yes; do
         run --separate-stderr train -s model.$key -s data.val_tokens=0
@@ -78,6 +82,7 @@ worst_difference() {
     grep -q '^ *1450  *393216 .* 0.1500 ' <<< "$output"
 }
 
+# bats test_tags=long
 @test "the sparse exchange trains as the dense one does, and the log says what it saved" {
     cd "$BATS_TEST_TMPDIR"
     dense="parameters.bigram_embed=b,d bf16 zero adam sharded 0.75 0.95 75 5 no"

@@ -19,6 +19,7 @@ RECIPE=${GPT_SHARE:-share}/recipes/record-84.recipe
 train() { "$GPT_BIN/gpt-train" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
 losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
 
+# bats test_tags=long
 @test "resumed on 2 ranks: the same bits; gpt-ckpt knows its tensors" {
     cd "$BATS_TEST_TMPDIR"
     train -r "$RECIPE" --ranks 2 -o a > a.log
@@ -32,6 +33,7 @@ losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
     "$GPT_BIN/gpt-ckpt" verify --full three
 }
 
+# bats test_tags=long
 @test "gpt-sample: the run's last val_loss, greedy texts with any batch" {
     cd "$BATS_TEST_TMPDIR"
     train -r "$RECIPE" -o a > a.log
@@ -47,6 +49,7 @@ losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
 }
 
 # Signs are drawn once and stay; what Adam moves beside them moves.
+# bats test_tags=long
 @test "the signs are the first ones at the end" {
     cd "$BATS_TEST_TMPDIR"
     train -r "$RECIPE" -o a > a.log
@@ -58,6 +61,7 @@ losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
 }
 
 # Weights in f32: in bf16 a last bit of a sum moves roundings.
+# bats test_tags=long
 @test "1, 3 and 8 ranks agree to 1e-5" {
     cd "$BATS_TEST_TMPDIR"
     sed 's/ bf16 / f32  /' "$RECIPE" > f32.recipe
@@ -84,6 +88,7 @@ vocabulary() {
 }
 first_loss() { sed -n 's/^step:1\/.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
 
+# bats test_tags=long
 @test "data.val_canonical: validation without tokens that never follow, training as it was" {
     cd "$BATS_TEST_TMPDIR"
     vocabulary > small.tiktoken
@@ -109,6 +114,7 @@ first_loss() { sed -n 's/^step:1\/.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
     [[ $stderr == *"validation: token "*" after "*"data.val_canonical=no"* ]]
 }
 
+# bats test_tags=long
 @test "tokens' prefixes: a term of the loss, linear in its weight, in the stages that have it" {
     cd "$BATS_TEST_TMPDIR"
     vocabulary > small.tiktoken

@@ -8,6 +8,7 @@ load few_steps
 SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 512 1.52 1,0.5>0"
      -s "stages.2=768 11 512 1.73 1" -s "stages.3=768 13 512 - 1")
 
+# bats test_tags=long
 @test "muon, sgd, normuon>adam and normuon+adam: 1, 3 and 4 ranks; a resume across the change" {
     set=("${SIX[@]}" -s optimizer.mixed_adam_lr=0.1 -s optimizer.change=12 -s optimizer.change_moments=8 -s "optimizer.blend=0>0.5"
          -s "optimizer.blend_span=4>14")
@@ -26,6 +27,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     done
 }
 
+# bats test_tags=long
 @test "tied_mix over the steps, untie at a step with and without state, data.repeat: 1, 3 and 4 ranks; a resume across them" {
     set=("${SIX[@]}" -s order.tied_mix="0.5>-1" -s schedule.untie=12 -s data.repeat=4)
     for state in zero carry; do
@@ -46,6 +48,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     [ "$status" -eq 1 ]
 }
 
+# bats test_tags=long
 @test "order.tied_mix = 0 ignores the embedding's gradient, as a mix near 0 almost does" {
     last() { few -s order.tied_mix="$1" -s schedule.untie=2 | sed -n 's/^step:6.*val_loss:\([^ ]*\).*/\1/p'; }
     for mix in 0 1e-9 0.5 1 -1; do
@@ -56,6 +59,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     [ "$m_0" != "$m_0_5" ] && [ "$m_0_5" != "$m_1" ] && [ "$m__1" != "$m_0" ]
 }
 
+# bats test_tags=long
 @test "a layer attends with a spare matrix of the MLP bank: 1, 3 and 4 ranks, early and late, resume, export" {
     set=(-s data.chunks=6 -s model.mlp_width=128 -s "layers.6=plain mlp:22 short no - - 9 6")
     early=(-s "parameters.mlp=24,f,d f32 uniform:0.5,zero normuon sharded - 0.95 1,2 1 yes" -s order.late="mlp attn" -s order.padding=no)
@@ -77,6 +81,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     diff <(f32 "normuon sharded - 0.95" --plan "${set[@]}" | awk '/^(attn|mlp) /') <(f32 "normuon sharded - 0.95" --plan -s data.chunks=6 -s model.mlp_width=128 | awk '/^(attn|mlp) /')
 }
 
+# bats test_tags=long
 @test "a narrow embedding as further inputs of the gates: 1, 3 and 4 ranks, a resume" {
     all=$(sed -n 's/^scatter = //p' "$GPT_SHARE/recipes/tiny.recipe")
     set=(-s data.chunks=6 -s model.gate_table=8 -s "parameters.gate_table=v,8 f32 normal:0.1 adam sharded 0.9 0.95 1 0 no"
@@ -96,6 +101,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     "$GPT_BIN/gpt-ckpt" ls out3/step-000020 | grep -q "gate_table"
 }
 
+# bats test_tags=long
 @test "data.repeat: all steps on one batch bring its loss down as no new batches do" {
     # a model large enough to learn 256 tokens by heart
     last() {
@@ -108,6 +114,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     awk -v a="$one" -v b="$new" 'BEGIN { exit !(a < b - 0.5) }'
 }
 
+# bats test_tags=long
 @test "AOL in place of the norm, the Gram form: 1, 2 and 3 ranks; AOL only with rows that are made for it" {
     aol=(-s data.chunks=6 -s optimizer.aol=yes -s optimizer.coeffs="$GPT_SHARE/coeffs/aol-4.coeffs")
     f32 "normuon sharded - 0.95" --ranks 1 "${aol[@]}" > 1.log
@@ -135,6 +142,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     [ "$(grep -c '^[<>]' <<<"$output")" -eq 5 ]
 }
 
+# bats test_tags=long
 @test "a line of one's own on a bank, tables in f16 and e4m3, a vector and the tied head: 1 and 3 ranks, a resume" {
     row() { echo "$1 $2 $3 mine $4 - - 1 1 no"; }
     set=(-s data.chunks=6 -s "rules.mine=lr 0.05 | momentum 0.8>0.95@0-9 nesterov | scale 2 | step | decay 0.1 strict"

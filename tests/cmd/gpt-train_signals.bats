@@ -31,6 +31,7 @@ ends() { # STATUS
 }
 go_on() { "$GPT_BIN/gpt-train" -q --resume run -d "$SHARDS" -o run > rest.log; }
 
+# bats test_tags=long
 @test "two signals within a second are one: the run ends at a step's end, and goes on to the same bits" {
     for signals in "INT INT" "TERM INT TERM"; do
         rm -rf run
@@ -49,6 +50,7 @@ go_on() { "$GPT_BIN/gpt-train" -q --resume run -d "$SHARDS" -o run > rest.log; }
     diff -r "$WHOLE/step-000042" run/step-000042
 }
 
+# bats test_tags=long
 @test "timeout(1) in the foreground of a group sends a signal twice: the run is kept" {
     run --separate-stderr timeout -s INT 4 "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -s schedule.steps=4000 -d "$SHARDS" -o run
     [ "$status" -eq 124 ]
@@ -59,6 +61,7 @@ go_on() { "$GPT_BIN/gpt-train" -q --resume run -d "$SHARDS" -o run > rest.log; }
 # 14 steps are small, the others take many seconds each.
 SLOW=(-s "stages.1=262144 7 32768 1.52 1,0.5>0" -s "stages.2=262144 11 32768 1.73 1")
 
+# bats test_tags=long
 @test "a second signal after a second ends the run at once, and says what is lost" {
     begin "${SLOW[@]}" -s data.checkpoint_every=8 -s data.val_tokens=0
     await step:14/ run.log
@@ -71,6 +74,7 @@ SLOW=(-s "stages.1=262144 7 32768 1.52 1,0.5>0" -s "stages.2=262144 11 32768 1.7
     "$GPT_BIN/gpt-ckpt" verify -q run
 }
 
+# bats test_tags=long
 @test "a validation is left at a signal, which it does not outlast by more than a chunk" {
     long=(--val "$SHARDS/text_train_000001.bin" -s data.val_tokens=749568)
     begin "${long[@]}"                  # at the start: a minute
@@ -127,6 +131,7 @@ SLOW=(-s "stages.1=262144 7 32768 1.52 1,0.5>0" -s "stages.2=262144 11 32768 1.7
     [ -z "$(ls -A few | grep bin)" ]
 }
 
+# bats test_tags=long
 @test "a log that finds room again lacks nothing" {
     needs prlimit
     train -s schedule.steps=40 > whole.log

@@ -4,6 +4,7 @@ bats_require_minimum_version 1.5.0
 load tiny_runs
 load ../check/masters
 
+# bats test_tags=long
 @test "Adam's moments in bf16: nearly the same losses, resumed to the same bits" {
     train -o "$BATS_TEST_TMPDIR/f32" > "$BATS_TEST_TMPDIR/f32.log"
     train -s precision.adam_states=bf16 --keep 0 -o "$BATS_TEST_TMPDIR/bf16" > "$BATS_TEST_TMPDIR/bf16.log"
@@ -18,6 +19,7 @@ load ../check/masters
     [[ "$stderr" == *"exp_avg': expected f32, found bf16"* ]]
 }
 
+# bats test_tags=long
 @test "Adam's f32 master and rounded low halves: the same losses, weights and moments over 200 steps, untied in the middle" {
     long=(-s data.cycle=yes -s schedule.steps=198 -s data.checkpoint_every=0 -s data.val_every=50
             -s "stages.0=256 3 128 1 1,0.5,0.25>0" -s "stages.1=256 7 128 1.52 1,0.5>0" -s "stages.2=256 11 128 1.73 1"
@@ -30,6 +32,7 @@ load ../check/masters
     same_masters step-000200
 }
 
+# bats test_tags=long
 @test "each form of Adam's states: resumed, resharded 1, 4, 2, exported and imported to the same bits" {
     base=(-s precision.gradients=f32 --keep 0)
     forms=("nearest f16 e4m3 stochastic" "truncate e4m3 f16 nearest" "f16 bf16 e4m3 stochastic"
@@ -56,6 +59,7 @@ load ../check/masters
 
 # f16 and e4m3 weights of sharded and replicated parameters, of a head whose codes fp8 products read as they are,
 # without a master and with one.
+# bats test_tags=long
 @test "weights in f16 and e4m3: ranks agree; resumed, resharded, exported and imported to the same bits" {
     sed -e 's/^tied = .*/tied = -/; s/^\(ve0 .*\)bf16 /\1f16 /; s/^\(ve1 .*\)bf16 /\1e4m3 /; s/^\(lm_head .*\)bf16 /\1e4m3 /' \
         -e 's/^\(embed .*\)bf16 .*transpose:lm_head/\1e4m3 normal:0.05/; s/^\(attn_gate_bank .*\)bf16 /\1f16 /' \
@@ -109,6 +113,7 @@ load ../check/masters
 }
 
 # Checkpoints wait for steps 4 and 8, where each gradient has been applied.
+# bats test_tags=long
 @test "[states]: steps of its own for a parameter: ranks agree, a resumed run and a resharded one, too" {
     set -- -s "states.ve0=- - - - 4" -s "states.embed=- - - - 1" -s "states.lm_head=- - - - 1" \
         -s "states.scalars=- - - - 4" -s precision.check_weights=yes

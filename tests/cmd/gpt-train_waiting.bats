@@ -27,6 +27,7 @@ follows() { # LOG LOG COUNT
     [ "$lines" -eq "$3" ] && [ "$worst" -le 100 ]
 }
 
+# bats test_tags=long
 @test "a run that gets more steps agrees with the longer one, on 1 to 3 ranks, tied and untied, with masters, resharded" {
     for it in "2 1 1 3" "2 3 1 100" "3 2 3 3"; do
         read -r every ranks next untie <<< "$it"
@@ -49,6 +50,7 @@ follows() { # LOG LOG COUNT
     done
 }
 
+# bats test_tags=long
 @test "tied tables with masters, whose move needs the gradients' memory; bf16 gradients; a sparse table" {
     keys=(-s schedule.untie=100 -s precision.adam_master=f32)
     RECIPE=$GPT_SHARE/recipes/tiny.recipe
@@ -100,6 +102,7 @@ follows() { # LOG LOG COUNT
     follows whole.log rest.log 3
 }
 
+# bats test_tags=long
 @test "the end of the data between two updates: the last step is kept, and more data go on" {
     make_documents
     once=(-d "$DOCS" -s data.cut=document -s optimizer.adam_every=4 -s data.bos=256 -s schedule.steps=40)

@@ -202,3 +202,47 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     run --separate-stderr "$GPT_BIN/gpt-train" -q -d d/b.bin --val d/a.bin --resume one/step-000002
     refused "made with data "
 }
+
+@test "one training shard under two names is said" {
+    put 1 d/x_train_1.bin
+    put 2 d/x_train_2.bin
+    put 3 d/x_val.bin
+    train -d 'd/*.bin'
+    trains_on "x_train_1.bin x_train_2.bin"
+    for link in "ln -s" ln; do
+        (cd d && $link x_train_2.bin x_train_3.bin)
+        run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -d 'd/*.bin'
+        [ "$status" -eq 0 ]
+        [[ $stderr = *"gpt-train: d/x_train_2.bin and d/x_train_3.bin are one file: a pass trains on it twice"* ]]
+        [ "$(sed -n 's/^twice: //p' <<< "$output")" = "d/x_train_2.bin and d/x_train_3.bin are one file" ]
+        rm d/x_train_3.bin
+    done
+}
+
+@test "gpt-tokshard --manifest takes the same names for validation" {
+    put 1 d/tiny_train.bin
+    put 2 d/tiny-validation.bin
+    put 3 d/tiny_test.bin
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --manifest d
+    [ "$status" -eq 0 ]
+    [[ $stderr = *"1 marked as a test's beside validation: not in the MANIFEST, so no run reads it"* ]]
+    train -d d
+    trains_on tiny_train.bin
+    validates tiny-validation.bin
+    mv d/tiny-validation.bin d/tiny_b.bin
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" -f --tokenizer byte --manifest d
+    [ "$status" -eq 0 ]
+    [[ $stderr != *"marked as a test's"* ]]
+    train -d d
+    validates tiny_test.bin
+}
+
+@test "text in place of shards is refused as that" {
+    head -c 5000 /dev/zero | tr '\0' x > story.txt
+    train -d story.txt
+    refused "story.txt: offset 0: expected a token shard"
+    [[ $stderr = *"gpt-tokshard makes shards of text" ]]
+    head -c 300 story.txt > short.txt
+    train -d short.txt
+    refused "gpt-tokshard makes shards of text"
+}

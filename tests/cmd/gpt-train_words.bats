@@ -26,6 +26,7 @@ says() { # STATUS TEXT OPTION...
     [ "$(grep -c '^memory of a rank on the CPU  *MiB' <<< "$output")" -eq 1 ]
 }
 
+# bats test_tags=long
 @test "the loader counts steps as the log does" {
     make_documents
     run --separate-stderr train -d "$DOCS" -s data.cut=document -s data.cycle=no -s data.val_every=0 -s data.checkpoint_every=0 -s schedule.steps=60 -o run
@@ -43,6 +44,7 @@ says() { # STATUS TEXT OPTION...
         --resume run -d "$SHARDS" -s schedule.steps=2
 }
 
+# bats test_tags=long
 @test "-r takes a run's folder: its newest checkpoint, else its log; and says so of another" {
     train -o run > run.log
     "$GPT_BIN/gpt-train" -q -r run -d "$SHARDS" > a.log
@@ -87,6 +89,7 @@ says() { # STATUS TEXT OPTION...
 }
 
 # On a terminal a message does not stand in the progress line, and elsewhere no line is empty.
+# bats test_tags=long
 @test "a message beside progress begins its line" {
     needs script
     mkdir run

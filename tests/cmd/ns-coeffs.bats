@@ -107,6 +107,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     [[ $stderr == *"it exists (--force replaces it)"* ]]
 }
 
+# bats test_tags=long
 @test "a fit on a pipe says how much better it is, and is, on a spectrum that it did not see" {
     (spectrum 300 0.7; echo; spectrum 500 0.9) | coeffs fit --spectrum - --iters 4 \
         > "$BATS_TEST_TMPDIR/my.coeffs" 2> "$BATS_TEST_TMPDIR/said"
@@ -123,6 +124,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     below "$(field max max < "$BATS_TEST_TMPDIR/tsv")" "$(field max start < "$BATS_TEST_TMPDIR/tsv")"
 }
 
+# bats test_tags=long
 @test "the same fit twice is the same file" {
     coeffs fit --distribution levy --shape 64x64 --bf16 -q > "$BATS_TEST_TMPDIR/a"
     coeffs fit --distribution levy --shape 64x64 --bf16 -q > "$BATS_TEST_TMPDIR/b"
@@ -130,6 +132,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     grep -q 'xxh3 of values and start: [0-9a-f]\{32\}$' "$BATS_TEST_TMPDIR/a"
 }
 
+# bats test_tags=long
 @test "aol --drop is a table without its first row; a fit is better than that" {
     cmp <(coeffs aol --drop | rows) <(coeffs show record-61 | rows | sed 1d) || {
         below "$(apart <(coeffs aol --drop) <(coeffs show record-61 | rows | sed 1d))" 1e-14
@@ -143,6 +146,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     below "$(field rms my < "$BATS_TEST_TMPDIR/tsv")" "$(field rms turbo-muon < "$BATS_TEST_TMPDIR/tsv")"
 }
 
+# bats test_tags=long
 @test "eval --gram finds restarts with which the Gram form is as accurate, and fit --gram fits to it" {
     coeffs eval --gram --bf16 --distribution gaussian --distribution power --shape 48x192 --matrices 1 record-61 \
         > "$BATS_TEST_TMPDIR/tsv"
@@ -155,6 +159,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     [[ $stderr = *'--gram'*'expected --bf16, too'* ]]
 }
 
+# bats test_tags=long
 @test "the tables in share/coeffs keep what their comments say, on yet other matrices" {
     cd "$GPT_SHARE/coeffs"
     for kind in gaussian levy; do
@@ -178,6 +183,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     below 1.02 "$(field overshoot aol-4 < "$BATS_TEST_TMPDIR/tsv")"
 }
 
+# bats test_tags=long
 @test "from a run's checkpoint to a table to a run" {
     "$GPT_BIN/gpt-tokshard" --tokenizer byte --val-tokens 16384 -q -o "$BATS_TEST_TMPDIR/shards" "$GPT_SHARE"/../lib/*/*.[ch]
     small=(-s model.vocab=272 -s schedule.steps=3 -s schedule.extension=1 -s data.val_tokens=8192

@@ -26,6 +26,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 # the log has the losses that the run from files had
 same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
 
+# bats test_tags=long
 @test "gpt-train -d -: plain, zstd and gzip have the bits of the files" {
     [ "$(losses "$BATS_FILE_TMPDIR/files.log" | wc -l)" -eq 11 ]
     shards | train -d - > plain.log
@@ -39,6 +40,7 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     same frames.log
 }
 
+# bats test_tags=long
 @test "gpt-train: shards under wrong names, plain, zstd and gzip" {
     cat "$SH"/text_train_000001.bin > one.zst
     zstd -qc one.zst > two.bin
@@ -94,6 +96,7 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     diff <(losses f.log) <(losses p.log)
 }
 
+# bats test_tags=long
 @test "a writer that ends in the middle: status 3, and the checkpoint stands" {
     status=0
     { shards | head -c 450000; sleep 1; } | train -d - -o run > cut.log 2> err || status=$?
@@ -227,6 +230,7 @@ same() { diff <(losses "$BATS_FILE_TMPDIR/files.log") <(losses "$1"); }
     [[ $stderr == *"named.txt: expected text, found a shard of tokens"* ]]
 }
 
+# bats test_tags=long
 @test "gpt-ckpt pack | unpack: the same files, a tar, and nothing of a damaged one" {
     train -d "$SH" -o run > log
     "$GPT_BIN/gpt-ckpt" pack run > p
@@ -347,6 +351,7 @@ is_kind() {
     esac
 }
 
+# bats test_tags=long
 @test "gpt-tools(7): each row of the table of '-' is so, with plain, zstd and gzip input" {
     train -d "$SH" -o run > log
     sed -n '/^====/,/^====/p' log | grep -v ^==== > recipe

@@ -7,6 +7,7 @@ bats_require_minimum_version 1.5.0
 }
 
 # A GPU's tolerances hold for its precision itself, without any GPU.
+# bats test_tags=long
 @test "the CPU with weights and activations in bf16" {
     "$GPT_TESTS/golden" --device bf16 tests/golden/*-forward-*.safetensors
 }

@@ -52,7 +52,7 @@ static void test_bad_input(void)
     expect_failure(p, small, VOCAB, false,
                    "bad.bin: truncated: expected 9026 bytes for 4001 tokens, found 9024");
     spill(p, h, 700);
-    expect_failure(p, small, VOCAB, false, "expected a header of 1024 bytes, found 700");
+    expect_failure(p, small, VOCAB, false, "a header of 1024 bytes, found 700");
     h[0]++;
     put_bytes(p, h, 1024, t.v, 8000);
     expect_failure(p, small, VOCAB, false,

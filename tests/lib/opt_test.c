@@ -13,19 +13,33 @@ static struct values {
     struct opt_list set;
 } v;
 
-static const struct opt table[] = {
-    { .kind = OPT_GROUP, .help = "Output" },
-    { 'o', "output", "DIR", OPT_STR, &v.output, "write to DIR", 0, 0, NULL },
-    { 'f', "force", NULL, OPT_FLAG, &v.force, "overwrite", 0, 0, NULL },
-    { 0, "format", NULL, OPT_CHOICE, &v.format, "how", 0, 0, "text|json" },
-    { .kind = OPT_GROUP, .help = "Other" },
-    { 0, "threads", "N", OPT_I64, &v.threads, "how many", .lo = 1, .hi = 256 },
-    { 0, "any", "N", OPT_I64, &v.any, "any number", 0, 0, NULL },
-    { 'b', "beta", "X", OPT_F64, &v.beta, "decay", .lo = 0, .hi = 1 },
-    { 's', "set", "KEY=VALUE", OPT_LIST, &v.set, "may be repeated", 0, 0, NULL },
-    { 'q', "quiet", NULL, OPT_FLAG, &v.quiet, "errors only", 0, 0, NULL },
-    OPT_END
-};
+static const struct opt table[] = { { .kind = OPT_GROUP, .help = "Output" },
+                                    OPT_TEXT('o', "output", "DIR", &v.output, "write to DIR"),
+                                    OPT_SWITCH('f', "force", &v.force, "overwrite"),
+                                    { .name = "format",
+                                      .kind = OPT_CHOICE,
+                                      .value = &v.format,
+                                      .help = "how",
+                                      .choices = "text|json" },
+                                    { .kind = OPT_GROUP, .help = "Other" },
+                                    OPT_NUMBER("threads", "N", &v.threads, 1, 256, "how many"),
+                                    OPT_NUMBER("any", "N", &v.any, 0, 0, "any number"),
+                                    { .letter = 'b',
+                                      .name = "beta",
+                                      .arg = "X",
+                                      .kind = OPT_F64,
+                                      .value = &v.beta,
+                                      .help = "decay",
+                                      .lo = 0,
+                                      .hi = 1 },
+                                    { .letter = 's',
+                                      .name = "set",
+                                      .arg = "KEY=VALUE",
+                                      .kind = OPT_LIST,
+                                      .value = &v.set,
+                                      .help = "may be repeated" },
+                                    OPT_SWITCH('q', "quiet", &v.quiet, "errors only"),
+                                    OPT_END };
 static const struct command cmd = { "gpt-x", "[OPTION]... FILE...", "Tests.", table };
 
 enum { MAX_ARGS = 16 };
