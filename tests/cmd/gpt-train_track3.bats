@@ -17,6 +17,7 @@ train() { "$GPT_BIN/gpt-train" -r track-3 "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
 losses() { sed -n 's/^step:\([0-9]*\).* \(train\|val\)_loss:\([^ ]*\).*/\1 \3/p' "$1"; }
 
 # Sums of a rank's micro-batches are in another order, and each is rounded to bf16.
+# bats test_tags=long
 @test "1, 2 and 4 ranks agree; before step 0 the loss is that of equal chances" {
     cd "$BATS_TEST_TMPDIR"
     for n in 1 2 4; do
@@ -31,6 +32,7 @@ losses() { sed -n 's/^step:\([0-9]*\).* \(train\|val\)_loss:\([^ ]*\).*/\1 \3/p'
     awk 'NR == 1 { first = $2 } END { exit !($2 < first - 1) }' of1
 }
 
+# bats test_tags=long
 @test "resumed on 2 ranks: the same bits; gpt-ckpt knows its tensors" {
     cd "$BATS_TEST_TMPDIR"
     train --ranks 2 -o a > a.log
@@ -47,6 +49,7 @@ losses() { sed -n 's/^step:\([0-9]*\).* \(train\|val\)_loss:\([^ ]*\).*/\1 \3/p'
     "$GPT_BIN/gpt-ckpt" verify --full three
 }
 
+# bats test_tags=long
 @test "gpt-sample: the run's last val_loss, greedy texts with any batch" {
     cd "$BATS_TEST_TMPDIR"
     train -o a > a.log

@@ -115,7 +115,8 @@ cudaError_t launch_threads(const char *name, const shape &s, int cluster,
         return result(cudaErrorInvalidConfiguration);
     }
     /* The first kernel of a step. */
-    stepping |= getenv("GPT_EMU_GPU") && (!strncmp(name, "embed", 5) || !strncmp(name, "gather", 6));
+    stepping |=
+        getenv("GPT_EMU_GPU") && (!strncmp(name, "embed", 5) || !strncmp(name, "gather", 6));
     return enqueue(s.stream, [=] {
         if (!run_grid(name, s, cluster, thread))
             sticky = cudaErrorIllegalAddress;

@@ -499,13 +499,21 @@ static void test_copy(void)
 {
     struct both a = drawn(3, 333, 1), b = blank_as(DT_F32, DT_F32, 3, 333), z = drawn(5, 5, 1);
 
+    /* Halfway between two bf16, which is the even one's. */
+    struct both wide = blank_as(DT_F32, DT_F32, 1, 8), narrow = blank_as(DT_BF16, DT_BF16, 1, 8);
+    for (int i = 0; i < 8; i++)
+        set(wide.c, i, (i % 2 ? -1 : 1) * (1 + (2 * i + 1) * 0x1p-8));
+    send(wide);
+
     snprintf(label, sizeof label, "copy, zero");
     ON_BOTH
     {
+        o->copy(o, ON(narrow, o), ON(wide, o));
         o->copy(o, ON(b, o), ON(a, o));
         o->zero(o, ON(z, o));
     }
     same("f32", b, 0, 0);
+    same("bf16", narrow, 0, 0);
     same("zero", z, 0, 0);
 }
 
