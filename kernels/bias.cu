@@ -43,6 +43,7 @@ void gpu_bias(struct ops *o, struct tensor y, struct tensor b, struct tensor res
     struct cuda_ops *c = cuda_of(o);
     int64_t n8 = tensor_count(y) / 8;
 
+    cuda_launch_waiting(c);
     assert(y.dtype == DT_BF16 && (!b.data || tensor_count(b) == y.cols));
     assert(!residual.data || (residual.dtype == DT_BF16 && residual.cols == y.cols));
     if (c->failed || !n8 ||

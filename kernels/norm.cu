@@ -116,6 +116,7 @@ void gpu_norm(struct ops *o, struct tensor y, struct tensor x, struct tensor gai
 {
     struct cuda_ops *c = cuda_of(o);
 
+    cuda_launch_waiting(c);
     assert(y.dtype == DT_BF16 && y.rows == x.rows && y.cols == x.cols);
     if (!can_do(c, x, gain))
         return;

@@ -53,6 +53,20 @@ __device__ __forceinline__ static void gate_input(float (&u)[GATE], const qkv_ar
         }
 }
 
+/* Adds the bias of eight outputs from `at` on. */
+__device__ __forceinline__ static void add_bias(float (&x)[8], const qkv_args &s, int at)
+{
+    float b[8];
+
+    if (s.bias_f32)
+        load8(b, (const float *)s.bias + at);
+    else
+        load8(b, (const bf16 *)s.bias + at);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] += b[j];
+}
+
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forward(qkv_args s)
 {
@@ -86,6 +100,8 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
         bool keeps = here && s.factor && lane_id() % W == 0;
         float x[8], factor;
         unpack8(x, rq.u[i]);
+        if (s.bias && here)
+            add_bias(x, s, row<V>::at(i));
         factor = norm_head<W>(x);
         rotate(x, r, 1);
         if (keeps)
@@ -93,12 +109,19 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
         if (here)
             store8(q + at + row<V>::at(i), x);
         unpack8(x, rk.u[i]);
+        if (s.bias && here)
+            add_bias(x, s, d + row<V>::at(i));
         factor = norm_head<W>(x);
         rotate(x, r, 1);
         if (keeps)
             s.factor[(int64_t)(s.heads + h) * s.tokens + t] = factor;
         if (here)
             put_key<W>(k + to + row<V>::at(i), x, t, s, d);
+        if (s.bias && here) {
+            unpack8(x, rv.u[i]);
+            add_bias(x, s, 2 * d + row<V>::at(i));
+            rv.u[i] = pack8(x);
+        }
         if (here && s.table) {
             float g = 2 * sigmoid(gate_dot(s.gate, h, u)), e[8];
             unpack8(x, rv.u[i]);
@@ -182,8 +205,10 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
         return;
     }
     gpu_linear(o, raw, x, w, scale, {});
-    if (bias.data)
+    if (bias.data && s->cache) /* attention_cached may read raw itself */
         gpu_bias(o, raw, bias, {}, false);
+    else
+        a.bias = bias.data, a.bias_f32 = bias.dtype == DT_F32;
     cuda_launch_waiting(c);
     c->qkv = a;
     if (!s->cache || s->cache->values_apart || !b->apart || c->portable)
