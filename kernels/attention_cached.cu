@@ -384,7 +384,8 @@ template <int W> struct projected {
         uint4 raw_q = *(const uint4 *)(raw + head * E);
         uint4 raw_kv = *(const uint4 *)(raw + (1 + is_v) * s.d + own_head * E);
         float x[8], k[8], u[GATE];
-        load_y12(y12, s.y + (int64_t)t * s.y_width);
+        if (s.gate.w)
+            load_y12(y12, s.y + (int64_t)t * s.y_width);
         if (f.table)
             load_y12(u, f.y + (int64_t)t * f.y_width);
         unpack8(q, raw_q);
