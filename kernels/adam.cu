@@ -283,7 +283,7 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
     assert(p->w.data || p->copy);
     assert(!p->w.data || !p->copy || !p->copy->rows);
     assert(!p->compute.data ||
-           (p->compute.dtype == DT_BF16 && (!p->w.data || p->w.dtype == DT_F16)));
+           (p->compute.dtype == DT_BF16 && (!p->w.data || p->w.dtype != DT_BF16)));
     return CUDA_NEED(c, is_float(p->g), "g must be f32 or bf16") &&
            CUDA_NEED(c, !p->w.data || is_float(p->w) || p->w.dtype == DT_F16,
                      "w must be f32, bf16 or f16") &&

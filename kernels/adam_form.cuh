@@ -23,7 +23,7 @@ struct job {
     const void *g;
     kept master, m, v;
     fp8_out out; /* no codes: none */
-    bf16 *compute; /* of a weight in f16 or e4m3; or NULL */
+    bf16 *compute; /* of a weight in f32, f16 or e4m3; or NULL */
     float *w_scale; /* of codes that are the weight: (rows), in place of out.scale_inv; or NULL */
     const float *w_top; /* of w_scale, as a kept's top */
     uint32_t *largest; /* (2): of m and v, for adam_largest; or NULL */

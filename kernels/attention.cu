@@ -407,7 +407,9 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
 {
     struct cuda_ops *c = cuda_of(o);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, true));
-    bool raw = !c->portable, raw_keys = raw && m->shape.key_offset == KEY_OFFSET_NONE;
+    /* The kernels that turn gradients back themselves read a table of bf16. */
+    bool raw = !c->portable && m->rope.table.dtype == DT_BF16,
+         raw_keys = raw && m->shape.key_offset == KEY_OFFSET_NONE;
     int64_t d = dqkv.cols / 3;
     __nv_bfloat16 *to = (__nv_bfloat16 *)dqkv.data;
     struct attention_grads g = { dq.data, dk.data, dv.data, d, d, d, values == VALUES_ADDED };

@@ -161,7 +161,8 @@ __global__ static void merge(shape s, int e)
     int n = r.p / KEYS - r.low / KEYS + 1, h = blockIdx.x % (s.heads * s.pair);
     const float *in = s.partial + (int64_t)blockIdx.x * s.splits * (e + 2);
     float w[GATE], y12[GATE], most = -INFINITY, sum = 0, total = 0, value[AT_ONCE];
-    load_gate(w, s.gate, h);
+    if (s.gate.w)
+        load_gate(w, s.gate, h);
     int64_t own = (int64_t)__ldcg(s.slot + r.t) * s.capacity + __ldcg(s.pos + r.t) % s.capacity;
     float alpha = s.alpha ? s.alpha[h] : 0, v = 0;
     wait_for_kernel_before();
@@ -170,7 +171,8 @@ __global__ static void merge(shape s, int e)
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
         value[i] = i < n ? in[i * (e + 2) + threadIdx.x] : 0;
-    load_y12(y12, s.y + (int64_t)r.t * s.y_width);
+    if (s.gate.w)
+        load_y12(y12, s.y + (int64_t)r.t * s.y_width);
     for (int i = lane_id(); i < n; i += 32)
         most = fmaxf(most, in[i * (e + 2) + e]);
     most = warp_max(most);
@@ -187,7 +189,7 @@ __global__ static void merge(shape s, int e)
     float x = total / sum;
     if (s.alpha)
         x = exclusive(x, v, alpha);
-    s.out[r.at + threadIdx.x] = __float2bfloat16(sigmoid(gate_dot(w, y12)) * x);
+    s.out[r.at + threadIdx.x] = __float2bfloat16(s.gate.w ? sigmoid(gate_dot(w, y12)) * x : x);
 }
 
 /* -- Hopper: a cluster a head of a row of scores -------------------------------------- */
@@ -382,7 +384,8 @@ template <int W> struct projected {
         uint4 raw_q = *(const uint4 *)(raw + head * E);
         uint4 raw_kv = *(const uint4 *)(raw + (1 + is_v) * s.d + own_head * E);
         float x[8], k[8], u[GATE];
-        load_y12(y12, s.y + (int64_t)t * s.y_width);
+        if (s.gate.w)
+            load_y12(y12, s.y + (int64_t)t * s.y_width);
         if (f.table)
             load_y12(u, f.y + (int64_t)t * f.y_width);
         unpack8(q, raw_q);
@@ -420,7 +423,8 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
         keys.load_next(m, BEFORE);
     projected<W> own;
     float w[GATE], y12[GATE], q[8], alpha = s.alpha ? s.alpha[h] : 0;
-    load_gate(w, s.gate, h);
+    if (s.gate.w)
+        load_gate(w, s.gate, h);
     if (RAW)
         own.load(s, f, r, h, keys.group, channel);
     if (!ALONE && threadIdx.x == 0 && rank == 0) {
@@ -442,7 +446,8 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
         __syncthreads();
     } else {
         load8(q, s.q + r.at + channel);
-        load_y12(y12, s.y + (int64_t)r.t * s.y_width);
+        if (s.gate.w)
+            load_y12(y12, s.y + (int64_t)r.t * s.y_width);
         keys.ahead = rank, keys.ahead_n = 0;
         for (int m = 0; m < STAGES; m++)
             keys.load_next(m, LATE);
@@ -495,7 +500,7 @@ __global__ static void __launch_bounds__(MANY, RESIDENT) attend_in_cluster(shape
                 send1(&inbox[p][i], 0, y, address(&joined));
         }
     }
-    float gated = sigmoid(gate_dot(w, y12));
+    float gated = s.gate.w ? sigmoid(gate_dot(w, y12)) : 1;
     copies_wait<0>();
     if (rank)
         return;

@@ -475,9 +475,11 @@ void few_rows(struct cuda_ops *c, const struct few_rows &p)
                        p.end,
                        p.cap_a,
                        p.cap_b,
-                       p.cap_c };
+                       p.cap_c,
+                       p.bias.data,
+                       p.bias.dtype == DT_F32 };
 
-    assert(p.x.dtype == DT_BF16 && p.out.dtype == (p.end == FEW_SOFTCAP ? DT_F32 : DT_BF16));
+    assert(p.x.dtype == DT_BF16 && p.out.dtype == (p.end >= FEW_SOFTCAP ? DT_F32 : DT_BF16));
     assert((p.in_out ? p.w.rows : p.w.cols) == a.in && (p.in_out ? p.w.cols : p.w.rows) == a.cols);
     if (c->failed || !a.rows ||
         !CUDA_NEED(c, p.w.dtype == DT_BF16, "weights of products are bf16") ||

@@ -13,6 +13,8 @@ struct product_args {
     int rows, in, cols; /* T, I, O */
     enum few_rows_end end;
     float cap_a, cap_b, cap_c;
+    const void *bias; /* (O) of a capped sum; or NULL */
+    bool bias_f32;
     mix_args mix; /* that x is the norm of, made here, when n is not 0 */
 };
 
@@ -32,8 +34,12 @@ __device__ __forceinline__ void finish(const product_args &a, int t, int o, floa
     if (t >= a.rows || o >= a.cols)
         return;
     int64_t at = (int64_t)t * a.cols + o;
-    if (a.end == FEW_SOFTCAP) {
-        ((float *)a.out)[at] = a.cap_a * sigmoid((sum + a.cap_b) / a.cap_c);
+    if (a.end == FEW_SOFTCAP || a.end == FEW_ROOT_CAP) {
+        if (a.bias)
+            sum += load_any(a.bias, a.bias_f32, o);
+        float u = (sum + a.cap_b) / a.cap_c;
+        ((float *)a.out)[at] =
+            a.cap_a * (a.end == FEW_SOFTCAP ? sigmoid(u) : u / sqrtf(fmaf(u, u, 1)));
         return;
     }
     bf16 y = __float2bfloat16(sum);

@@ -30,9 +30,14 @@
  * the spans: in f32, D V 4 bytes, where it is bf16. What is taken is then 3 V bytes a row of the
  * block (bf16: 2 V), and some copies of w.
  *
+ * A bias is added to the logits where they are read, in f32; its gradient is the sum of the logits'
+ * over rows, 2 T V bytes more. With h->cap_root z = a s, s = u / sqrt(1 + u^2), u = (l + b)/c, lies in (-a, a): exp(z)
+ * is taken as it is, and f is exp(z) (1 - s^2)^(3/2) (track-3.md 2).
+ *
  * Without fp8, as where the GPU has none (below 8.9), the gradient is bf16, in place, and cuBLASLt
  * transposes by itself.
  */
+#include "bias.h"
 #include "gpu.h"
 #include "head_fp8.h"
 #include "sm90/turned_gemm.h"
@@ -57,6 +62,8 @@ struct row_args {
     int vocab;
     float seed, g_scale; /* g_scale: of the gradient's e5m2 */
     float a, b, c;
+    const void *bias; /* (vocab), or NULL */
+    bool bias_f32, root;
     bool whole, round; /* all weights in every row's gradient; s is rounded to bf16 */
 };
 
@@ -74,16 +81,41 @@ __device__ __forceinline__ static float tanh_fast(float x)
 
 struct cap {
     float mul, add, mul_t, add_t, mul_e, add_e;
-    bool round;
+    bool round, root; /* root: z = a u / sqrt(1 + u^2), u = mul l + add */
 };
 
 constexpr float LOG2E = 1.4426950408889634f;
 
-__device__ __forceinline__ static cap cap_of(float a, float b, float c, bool round)
+__device__ __forceinline__ static cap cap_of(float a, float b, float c, bool round, bool root)
 {
-    return cap{
-        -LOG2E / c, -LOG2E * b / c, 0.5f / c, 0.5f * b / c, LOG2E * a, -LOG2E * a / 2, round
-    };
+    if (root)
+        return cap{ 1 / c, b / c, 0, 0, LOG2E * a, 0, round, root };
+    return cap{ -LOG2E / c, -LOG2E * b / c, 0.5f / c, 0.5f * b / c,
+                LOG2E * a,  -LOG2E * a / 2, round,    root };
+}
+
+/* What z is less than its shift, of which exp() is summed. */
+__device__ __forceinline__ static float shift_of(const row_args &a) { return a.root ? 0 : a.a / 2; }
+
+/* The bias of eight classes from 8 i on, added to their logits. */
+__device__ __forceinline__ static void add_bias(float (&x)[8], const row_args &a, int i)
+{
+    float b[8];
+
+    if (!a.bias)
+        return;
+    if (a.bias_f32)
+        load8(b, (const float *)a.bias + 8 * i);
+    else
+        load8(b, (const bf16 *)a.bias + 8 * i);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] += b[j];
+}
+
+__device__ __forceinline__ static float biased(float logit, const row_args &a, int v)
+{
+    return a.bias ? logit + load_any(a.bias, a.bias_f32, v) : logit;
 }
 
 __device__ __forceinline__ static float as_bf16(float x)
@@ -91,15 +123,28 @@ __device__ __forceinline__ static float as_bf16(float x)
     return __bfloat162float(__float2bfloat16(x));
 }
 
-/* s = sigmoid((l + b)/c), e = exp(a s - a/2). */
+/* s = sigmoid((l + b)/c), e = exp(a s - a/2); or s = u / sqrt(1 + u^2), e = exp(a s). */
 __device__ __forceinline__ static capped capped_of(float l, const cap &k)
 {
     capped r;
+    if (k.root) {
+        float u = fmaf(l, k.mul, k.add);
+        r.s = u * rsqrtf(fmaf(u, u, 1));
+        r.e = exp2_approx(r.s * k.mul_e);
+        return r;
+    }
     r.s = rcp_approx(1 + exp2_approx(fmaf(l, k.mul, k.add)));
     if (k.round)
         r.s = as_bf16(r.s);
     r.e = exp2_approx(fmaf(r.s, k.mul_e, k.add_e));
     return r;
+}
+
+/* ds/du from s. */
+__device__ __forceinline__ static float slope_of(float s, const cap &k)
+{
+    float rest = fmaf(-s, s, 1);
+    return k.root ? rest * sqrt_approx(rest) : fmaf(-s, s, s);
 }
 
 /* Terms of a row's loss: predicted tokens, with a table of prefixes one more. */
@@ -147,10 +192,11 @@ __device__ __forceinline__ static void fast_f(float (&x)[8], const cap &k, float
     }
 }
 
-/* f in place of the logits, in shared memory; returns the sum of e over the block. */
-template <bool FAST, bool ROUND>
+/* f in place of the logits, in shared memory; returns the sum of e over the block. ANY: with a bias, or a
+ * root. */
+template <bool FAST, bool ROUND, bool ANY>
 __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *row, int n8,
-                                    const cap &k)
+                                    const cap &k, const row_args &a)
 {
     float sum = 0;
 
@@ -158,6 +204,8 @@ __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *ro
     for (int i = threadIdx.x; i < n8; i += THREADS) {
         float x[8];
         unpack8(x, row[i]);
+        if (ANY)
+            add_bias(x, a, i);
         if (FAST) {
             fast_f<ROUND>(x, k, &sum);
         } else {
@@ -165,7 +213,7 @@ __device__ static float softcap_row(uint4 *shared, float *warps, const uint4 *ro
             for (int j = 0; j < 8; j++) {
                 capped r = capped_of(x[j], k);
                 sum += r.e;
-                x[j] = r.e * fmaf(-r.s, r.s, r.s);
+                x[j] = r.e * (ANY ? slope_of(r.s, k) : fmaf(-r.s, r.s, r.s));
             }
         }
         shared[i] = pack8(x);
@@ -179,7 +227,7 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float l
                                const cap &k, float unit)
 {
     int lane = threadIdx.x;
-    float lse = logf(sum) + a.a / 2, hit = 0, loss = 0, next = 0;
+    float lse = logf(sum) + shift_of(a), hit = 0, loss = 0, next = 0;
 
     if (v >= 0) {
         capped r = capped_of(logit, k);
@@ -188,8 +236,8 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float l
             hit += target_of(a, t, j) == v ? a.mtp[j] : 0;
         next = lse - a.a * r.s; /* lane 0's */
         loss = a.mtp[lane] * next;
-        f[v] = __float2bfloat16((r.e - (weights > 0 ? hit / weights * sum : 0)) *
-                                fmaf(-r.s, r.s, r.s) * unit);
+        f[v] = __float2bfloat16((r.e - (weights > 0 ? hit / weights * sum : 0)) * slope_of(r.s, k) *
+                                unit);
     }
     loss = warp_sum(loss);
     if (lane == 0)
@@ -198,7 +246,7 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float l
         a.loss[t * a.losses + 1] = next;
 }
 
-template <bool FP8, bool ROUND>
+template <bool FP8, bool ROUND, bool ANY>
 __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 {
     extern __shared__ uint4 shared[];
@@ -207,12 +255,15 @@ __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
     int v = threadIdx.x < terms(a) ? target_of(a, t, threadIdx.x) : -1;
     const uint4 *row = (const uint4 *)(a.logits + (int64_t)t * a.vocab);
     uint4 *to = (uint4 *)(a.gradient + t * a.gradient_row);
-    cap k = cap_of(a.a, a.b, a.c, ROUND);
+    cap k = cap_of(a.a, a.b, a.c, ROUND, ANY && a.root);
     float logit = 0, sum, unit = FP8 && !ROUND ? 4 : 1; /* of f */
 
     if (v >= 0)
         logit = __bfloat162float(((const bf16 *)row)[v]);
-    sum = softcap_row<FP8, ROUND>(shared, warps, row, n8, k); /* every read of the row is over */
+    if (ANY && v >= 0)
+        logit = biased(logit, a, v);
+    sum = softcap_row<FP8, ROUND, ANY>(shared, warps, row, n8, k,
+                                       a); /* every read of the row is over */
     __syncthreads();
     if (threadIdx.x < 32)
         targets(a, t, (bf16 *)shared, v, logit, sum, k, unit);
@@ -240,7 +291,7 @@ __global__ static void __launch_bounds__(THREADS) head_eval_row(row_args a)
     int t = blockIdx.x, n8 = a.vocab / 8;
     const bf16 *row = a.logits + (int64_t)t * a.vocab;
     const uint8_t *never = NULL; /* a byte for 8 classes */
-    cap k = cap_of(a.a, a.b, a.c, false);
+    cap k = cap_of(a.a, a.b, a.c, false, a.root);
     float sum = 0;
 
     if (a.never.bits)
@@ -250,14 +301,15 @@ __global__ static void __launch_bounds__(THREADS) head_eval_row(row_args a)
         float x[8];
         unsigned barred = never ? never[i] : 0;
         load8(x, row + 8 * i);
+        add_bias(x, a, i);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             sum += barred >> j & 1 ? 0 : capped_of(x[j], k).e;
     }
     sum = block_sum(sum, warps);
     if (threadIdx.x == 0) {
-        capped r = capped_of(__bfloat162float(row[a.tgt[t]]), k);
-        a.loss[t] = logf(sum) + a.a / 2 - a.a * r.s;
+        capped r = capped_of(biased(__bfloat162float(row[a.tgt[t]]), a, a.tgt[t]), k);
+        a.loss[t] = logf(sum) + shift_of(a) - a.a * r.s;
     }
 }
 
@@ -279,6 +331,7 @@ static row_args row_args_of(const struct head_loss *h, struct tensor w, bf16 *lo
     a.seed = h->seed;
     a.g_scale = h->g_scale;
     a.a = h->cap_a, a.b = h->cap_b, a.c = h->cap_c;
+    a.bias = h->bias.data, a.bias_f32 = h->bias.dtype == DT_F32, a.root = h->cap_root;
     a.whole = h->whole, a.round = h->bf16_sigmoid;
     return a;
 }
@@ -299,9 +352,12 @@ static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, 
                      int64_t tokens, int64_t first, int64_t rows)
 {
     int bytes = a.vocab * 2;
-    bool fp8 = h->fp8 && c->fp8;
-    auto *kernel = h->bf16_sigmoid ? (fp8 ? head_row<true, true> : head_row<false, true>)
-                                   : (fp8 ? head_row<true, false> : head_row<false, false>);
+    bool fp8 = h->fp8 && c->fp8, any = h->bias.data || h->cap_root;
+    auto *kernel = any ? head_row<false, false, true>
+                   : h->bf16_sigmoid
+                       ? (fp8 ? head_row<true, true, false> : head_row<false, true, false>)
+                   : fp8 ? head_row<true, false, false>
+                         : head_row<false, false, false>;
 
     a.loss = loss + first * a.losses;
     a.tgt = h->tgt + first;
@@ -329,14 +385,22 @@ struct weight_sum {
     bool add; /* to it: the first product */
 };
 
-static size_t sum_bytes(struct tensor dw, bool several)
+static bool rounds(const struct cuda_ops *c, struct tensor dw, bool add)
 {
-    return several && dw.dtype != DT_F32 ? cuda_round(tensor_count(dw) * sizeof(float)) : 0;
+    return c->ops.bf16_grads && (add || dw.dtype == DT_F32);
 }
 
-static weight_sum sum_of(char **at, struct tensor dw, bool add, bool several)
+static size_t sum_bytes(const struct cuda_ops *c, struct tensor dw, bool add, bool several)
 {
-    size_t bytes = sum_bytes(dw, several);
+    return rounds(c, dw, add) || (several && dw.dtype != DT_F32)
+               ? cuda_round(tensor_count(dw) * sizeof(float))
+               : 0;
+}
+
+static weight_sum sum_of(const struct cuda_ops *c, char **at, struct tensor dw, bool add,
+                         bool several)
+{
+    size_t bytes = sum_bytes(c, dw, add, several);
 
     if (!bytes)
         return { dw, add };
@@ -433,7 +497,7 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
     int losses = losses_of(h);
     size_t need = cuda_round(tp * losses * sizeof(float)) + 2 * cuda_round(span * d) +
                   (given ? 1 : 2) * cuda_round(d * v) + cuda_round(k.rows * v * 2) +
-                  cuda_round(v * span) + sum_bytes(dw, span < tp);
+                  cuda_round(v * span) + sum_bytes(c, dw, add, span < tp);
     char *at = (char *)cuda_workspace(c, need);
 
     if (!at || !CUDA_NEED(c, d % 16 == 0 && v % 16 == 0,
@@ -446,7 +510,7 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
     k.w8t = tensor_of(cuda_cut(&at, d * v), DT_E4M3, v, d);
     k.logits = (bf16 *)cuda_cut(&at, k.rows * v * 2);
     k.g8.data = cuda_cut(&at, v * span);
-    weight_sum sum = sum_of(&at, dw, add, span < tp);
+    weight_sum sum = sum_of(c, &at, dw, add, span < tp);
 
     if (given)
         head_transpose(c, k.w8t, 0, k.w8, v, d);
@@ -465,14 +529,17 @@ static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct 
 {
     int64_t t = x.rows, v = w.cols, span = least(span_of(h, t), t);
     int losses = losses_of(h);
-    char *at = (char *)cuda_workspace(c, cuda_round(t * losses * sizeof(float)) +
-                                             cuda_round(span * v * 2) + sum_bytes(dw, span < t));
+    size_t columns = h->dbias.data ? cuda_round(column_sums_bytes(c, span, v)) : 0;
+    char *at =
+        (char *)cuda_workspace(c, cuda_round(t * losses * sizeof(float)) + columns +
+                                      cuda_round(span * v * 2) + sum_bytes(c, dw, add, span < t));
 
     if (!at)
         return;
     float *row_loss = (float *)cuda_cut(&at, t * losses * sizeof(float));
     bf16 *memory = (bf16 *)cuda_cut(&at, span * v * 2);
-    weight_sum sum = sum_of(&at, dw, add, span < t);
+    float *partial = columns ? (float *)cuda_cut(&at, columns) : NULL;
+    weight_sum sum = sum_of(c, &at, dw, add, span < t);
 
     for (int64_t first = 0; first < t; first += span) {
         int64_t n = least(t - first, span);
@@ -482,6 +549,8 @@ static void loss_bf16(struct cuda_ops *c, float *loss, struct tensor dx, struct 
         cuda_gemm(c, &forward);
         row_pass(c, row_args_of(h, w, memory), h, row_loss, t, first, n);
         cuda_gemm(c, &back);
+        if (partial)
+            column_sums_add(c, h->dbias, logits, partial);
         sum_product(c, &sum, { .a = rows, .b = logits, .ta = true });
     }
     sum_end(c, sum, dw, add);
@@ -496,7 +565,10 @@ void gpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
     assert(dx.dtype == DT_BF16 && dx.rows == x.rows && dx.cols == x.cols);
     assert(dw.rows == w.rows && dw.cols == w.cols && h->n_mtp <= MAX_MTP);
     assert(!h->w8.data || (h->w8.dtype == DT_E4M3 && h->w8.rows == w.rows && h->w8.cols == w.cols));
-    if (can_do(c, x, w))
+    bool any = h->bias.data || h->cap_root;
+    if (can_do(c, x, w) && CUDA_NEED(c, !(any && h->fp8 && c->fp8) && !(any && h->bf16_sigmoid),
+                                     "a head with a bias or a root cap has bf16 products and f32 "
+                                     "sums: head_fp8 = no, head_sigmoid = f32"))
         (h->fp8 && c->fp8 ? loss_fp8 : loss_bf16)(c, loss, dx, dw, add, x, w, h);
 }
 

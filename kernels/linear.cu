@@ -12,7 +12,8 @@
  * (record-61.md 9). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23,
  * 0.08, 0.31 ms at 750 TFLOP/s).
  *
- * A product whose scale has a gradient is written to f32 scratch first; one pass (O I elements,
+ * A product whose scale has a gradient, or that is rounded to bf16 before it is added to an f32 gradient
+ * (ops.bf16_grads), is written to f32 scratch first; one pass (O I elements,
  * all in L2) adds up g w, scales and writes dw.
  */
 #include "few_rows.h"
@@ -113,6 +114,7 @@ enum { THREADS = 256 };
 struct scaled_args {
     void *dw;
     bool dw_f32, add;
+    bool round; /* the product, to bf16, before it is added */
     const float *g;
     const bf16 *w;
     const float *scale;
@@ -146,7 +148,12 @@ __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
             sum +=
                 g.x * bf16_lo(w.x) + g.y * bf16_hi(w.x) + g.z * bf16_lo(w.y) + g.w * bf16_hi(w.y);
         }
-        write4(a, i, make_float4(scale * g.x, scale * g.y, scale * g.z, scale * g.w));
+        g = make_float4(scale * g.x, scale * g.y, scale * g.z, scale * g.w);
+        if (a.round) {
+            uint2 u = make_uint2(bf16_pack(g.x, g.y), bf16_pack(g.z, g.w));
+            g = make_float4(bf16_lo(u.x), bf16_hi(u.x), bf16_lo(u.y), bf16_hi(u.y));
+        }
+        write4(a, i, g);
     }
     if (!a.dscale)
         return;
@@ -173,7 +180,11 @@ static void launch_scaled(struct cuda_ops *c, const scaled_args &s)
 
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add)
 {
-    scaled_args s = { .dw = dw.data, .dw_f32 = dw.dtype == DT_F32, .add = add, .g = sum };
+    scaled_args s = { .dw = dw.data,
+                      .dw_f32 = dw.dtype == DT_F32,
+                      .add = add,
+                      .round = c->ops.bf16_grads,
+                      .g = sum };
 
     s.n = tensor_count(dw);
     if (!c->failed && s.n && CUDA_NEED(c, s.n % 4 == 0, "weights come in multiples of 4 elements"))
@@ -191,11 +202,13 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
 
     if (add)
         g.add = dw;
-    if (!dscale) {
+    /* A bf16 gradient that is written has that one rounding. */
+    if (!dscale && !(c->ops.bf16_grads && (add || dw.dtype == DT_F32))) {
         cuda_gemm(c, &g);
         return;
     }
-    if (!need_bf16(c, w) || !CUDA_NEED(c, n % 4 == 0, "weights come in multiples of 4 elements"))
+    if ((dscale && !need_bf16(c, w)) ||
+        !CUDA_NEED(c, n % 4 == 0, "weights come in multiples of 4 elements"))
         return;
     blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms;
     at = (char *)cuda_workspace(c, cuda_round(n * sizeof(float)) + blocks * sizeof(float));
@@ -208,6 +221,7 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
     scaled_args s = { dw.data,
                       dw.dtype == DT_F32,
                       add,
+                      c->ops.bf16_grads,
                       (const float *)g.out.data,
                       (const bf16 *)w.data,
                       scale,

@@ -11,8 +11,9 @@ void gpu_logits(struct ops *o, struct tensor out, struct tensor x, struct tensor
                            .x = x,
                            .w = w,
                            .in_out = true,
-                           .end = FEW_SOFTCAP,
+                           .end = h->cap_root ? FEW_ROOT_CAP : FEW_SOFTCAP,
                            .cap_a = h->cap_a,
                            .cap_b = h->cap_b,
-                           .cap_c = h->cap_c });
+                           .cap_c = h->cap_c,
+                           .bias = h->bias });
 }

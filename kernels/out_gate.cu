@@ -221,6 +221,41 @@ __global__ static void __launch_bounds__(ROW_THREADS, V > 3 ? 1
         store_dalpha<V, W>(xsa.partial + (int64_t)blockIdx.x * heads, shared, dalpha, heads);
 }
 
+template <int V, int W>
+__global__ static void __launch_bounds__(ROW_THREADS)
+    head_deltas(delta_out delta, const bf16 *dout, const bf16 *x, int rows, int heads)
+{
+    int t = blockIdx.x * ROW_WARPS + warp_id(), d = heads * 8 * W;
+    row<V> a, dy;
+
+    if (t >= rows)
+        return;
+    a.load(x + (int64_t)t * d, d);
+    dy.load(dout + (int64_t)t * d, d);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int h = (32 * i + lane_id()) / W;
+        float sum = head_sum<W>(dot8(a.x[i], dy.x[i]));
+        if (lane_id() % W == 0 && h < heads)
+            delta.put(t, h, sum);
+    }
+}
+
+/* Without a gate: 2 T D elements read. */
+static void deltas_alone(struct cuda_ops *c, const delta_out &delta, struct tensor dout,
+                         struct tensor x, int heads)
+{
+    int d = (int)x.cols;
+    with_vectors(d, [&](auto v) {
+        with_head_size(d / heads, [&](auto w) {
+            head_deltas<decltype(v)::value, decltype(w)::value>
+                <<<div_up(x.rows, ROW_WARPS), ROW_THREADS, 0, c->stream>>>(
+                    delta, (const bf16 *)dout.data, (const bf16 *)x.data, (int)x.rows, heads);
+        });
+    });
+    CUDA_LAUNCHED(c);
+}
+
 void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
                       struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
                       struct tensor gate, int heads, const struct xsa *a)
@@ -230,7 +265,7 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
     size_t shared = (1 + ROW_WARPS) * heads * GATE * sizeof(float);
     float *partial;
 
-    assert(dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16);
+    assert(!gate.data || (dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16));
     assert(delta.dtype == DT_F32 && tensor_count(delta) == x.rows * heads);
     if (!can_do(c, x, heads) || !blocks)
         return;
@@ -239,6 +274,11 @@ void gpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
     blocks = blocks < resident ? blocks : resident;
     delta_out delta_to = { (float *)delta.data, (int)delta.rows, heads / (int)delta.rows,
                            delta.cols };
+    if (!gate.data) {
+        if (!c->counting) /* it takes no workspace */
+            deltas_alone(c, delta_to, dout, x, heads);
+        return;
+    }
     partial = (float *)cuda_workspace(c, (size_t)blocks * heads * (GATE + 1) * sizeof *partial);
     if (!partial)
         return;

@@ -53,6 +53,20 @@ __device__ __forceinline__ static void gate_input(float (&u)[GATE], const qkv_ar
         }
 }
 
+/* Adds the bias of eight outputs from `at` on. */
+__device__ __forceinline__ static void add_bias(float (&x)[8], const qkv_args &s, int at)
+{
+    float b[8];
+
+    if (s.bias_f32)
+        load8(b, (const float *)s.bias + at);
+    else
+        load8(b, (const bf16 *)s.bias + at);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] += b[j];
+}
+
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forward(qkv_args s)
 {
@@ -86,6 +100,8 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
         bool keeps = here && s.factor && lane_id() % W == 0;
         float x[8], factor;
         unpack8(x, rq.u[i]);
+        if (s.bias && here)
+            add_bias(x, s, row<V>::at(i));
         factor = norm_head<W>(x);
         rotate(x, r, 1);
         if (keeps)
@@ -93,12 +109,19 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
         if (here)
             store8(q + at + row<V>::at(i), x);
         unpack8(x, rk.u[i]);
+        if (s.bias && here)
+            add_bias(x, s, d + row<V>::at(i));
         factor = norm_head<W>(x);
         rotate(x, r, 1);
         if (keeps)
             s.factor[(int64_t)(s.heads + h) * s.tokens + t] = factor;
         if (here)
             put_key<W>(k + to + row<V>::at(i), x, t, s, d);
+        if (s.bias && here) {
+            unpack8(x, rv.u[i]);
+            add_bias(x, s, 2 * d + row<V>::at(i));
+            rv.u[i] = pack8(x);
+        }
         if (here && s.table) {
             float g = 2 * sigmoid(gate_dot(s.gate, h, u)), e[8];
             unpack8(x, rv.u[i]);
@@ -124,10 +147,11 @@ static qkv_args shape_of(const struct qkv_shape *s, struct rope r, int tokens)
 {
     qkv_args k = {};
 
-    assert(r.table.dtype == DT_BF16 && r.table.cols == s->head_dim / 2);
+    assert(r.table.dtype == DT_BF16 || r.table.dtype == DT_F32);
+    assert(r.table.cols == s->head_dim / 2);
     k.tokens = tokens, k.heads = s->heads, k.head_dim = s->head_dim;
     k.paired = s->paired, k.key_offset = s->key_offset;
-    k.rope = (const bf16 *)r.table.data;
+    k.rope = r.table.data, k.rope_f32 = r.table.dtype == DT_F32;
     return k;
 }
 
@@ -152,8 +176,8 @@ static bool in_one_kernel(const struct cuda_ops *c, const struct qkv_shape *s, s
 
 void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
              struct tensor raw, struct tensor x, struct tensor w, const real *scale,
-             const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
-             struct tensor table, const struct batch *b)
+             struct tensor bias, const struct qkv_shape *s, struct rope r, struct tensor y,
+             struct tensor gate, struct tensor table, const struct batch *b)
 {
     struct cuda_ops *c = cuda_of(o);
     qkv_args a = shape_of(s, r, b->tokens);
@@ -174,12 +198,17 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     a.qkv = (const bf16 *)raw.data;
     a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.v = (bf16 *)v.data;
     a.factor = (float *)factor.data;
-    if (in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart) {
+    bool record = !bias.data && !a.rope_f32; /* what the one kernel knows */
+    if (record && in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart) {
         cuda_launch_waiting(c);
         qkv_gemm(c, x, w, scale, &a);
         return;
     }
     gpu_linear(o, raw, x, w, scale, {});
+    if (bias.data && s->cache) /* attention_cached may read raw itself */
+        gpu_bias(o, raw, bias, {}, false);
+    else
+        a.bias = bias.data, a.bias_f32 = bias.dtype == DT_F32;
     cuda_launch_waiting(c);
     c->qkv = a;
     if (!s->cache || s->cache->values_apart || !b->apart || c->portable)

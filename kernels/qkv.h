@@ -28,10 +28,16 @@ template <int W> __device__ __forceinline__ turn turn_of(const qkv_args &s, int 
 {
     int64_t at_row = s.pos ? __ldcg(s.pos + t) : t;
     int64_t p = s.paired ? 2 * at_row + (head & 1) : at_row;
+    int64_t at = p * (4 * W) + head_lane<W>::channel();
     uint4 u = make_uint4(0x3f80, 0x3f80, 0x3f80, 0x3f80);
 
+    if (s.rope_f32 && head_lane<W>::rotates()) {
+        float x[8];
+        load8(x, (const float *)s.rope + at);
+        return turn{ { x[0], x[2], x[4], x[6] }, { x[1], x[3], x[5], x[7] } };
+    }
     if (head_lane<W>::rotates())
-        u = *(const uint4 *)(s.rope + p * (4 * W) + head_lane<W>::channel());
+        u = *(const uint4 *)((const bf16 *)s.rope + at);
     return turn{ { bf16_lo(u.x), bf16_lo(u.y), bf16_lo(u.z), bf16_lo(u.w) },
                  { bf16_hi(u.x), bf16_hi(u.y), bf16_hi(u.z), bf16_hi(u.w) } };
 }

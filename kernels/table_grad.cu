@@ -117,8 +117,17 @@ __device__ __forceinline__ static void add_stored(row<V> &sum, const T *p, int d
 struct target {
     void *dtable;
     bool is_f32;
+    bool round; /* the sum, to bf16, before it is added */
     int vocab;
 };
+
+template <int V> __device__ __forceinline__ static void round_sum(const target &g, row<V> &sum)
+{
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        if (g.round)
+            unpack8(sum.x[i], pack8(sum.x[i]));
+}
 
 /* `width` channels of row v, from channel `first` on. */
 template <int V>
@@ -181,6 +190,7 @@ __device__ __forceinline__ static void long_row(const target &g, const float *pa
 #pragma unroll 8
     for (int c = chunk + 1; c <= (end - 1) / CHUNK; c++)
         add_stored(sum, partial + 2 * (int64_t)c * s.d, width);
+    round_sum(g, sum);
     if (ADD)
         add_old(g, sum, v, s.d, from, width);
     store_row(g, sum, v, s.d, from, width);
@@ -236,6 +246,7 @@ __device__ __forceinline__ static void short_rows(const target &g, const source 
                 sum.add(1, r);
             }
             if (starts >> (at + j) >> 1 & 1) {
+                round_sum(g, sum);
                 if (ADD && g.is_f32) {
                     add_old(g, sum, to, s.d, 0, s.d);
                 } else if (ADD) {
@@ -300,7 +311,7 @@ void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
     source s = {
         (const bf16 *)dx.data, (const bf16 *)dx2.data, l->order, l->start, l->row, l->tokens, d
     };
-    target g = { dtable.data, dtable.dtype == DT_F32, vocab };
+    target g = { dtable.data, dtable.dtype == DT_F32, o->bf16_grads, vocab };
     float *partial;
 
     assert(dx.rows == l->tokens && dx.cols == d && dx.dtype == DT_BF16);

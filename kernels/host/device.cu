@@ -635,6 +635,8 @@ static void count_ops(struct cuda_ops *c)
     o->attention = gpu_attention;
     o->attention_bwd = gpu_attention_bwd;
     o->out_gate_bwd = gpu_out_gate_bwd;
+    o->norm_bwd = gpu_norm_bwd;
+    o->bias_bwd = gpu_bias_bwd;
     o->gate_logits_bwd = gpu_gate_logits_bwd;
     o->head_loss = gpu_head_loss;
     o->head_eval = gpu_head_eval;

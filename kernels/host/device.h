@@ -77,7 +77,10 @@ struct qkv_args {
     const int32_t *slot; /* of a cache of this capacity, where k and v go; NULL: to their rows */
     int capacity;
     bool values_apart; /* v goes to its rows also with a cache */
-    const __nv_bfloat16 *rope;
+    const void *rope; /* bf16, or f32 */
+    bool rope_f32;
+    const void *bias; /* (3D), bf16 or f32, added to raw; NULL: none, or raw has it */
+    bool bias_f32;
     const __nv_bfloat16 *y; /* with a table only: y, gate, table, tok */
     int y_width;
     struct gates gate;

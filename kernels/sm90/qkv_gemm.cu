@@ -67,7 +67,7 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {
         int t = min(token + mine.token(i), a.tokens - 1), p = a.paired ? 2 * t + (head & 1) : t;
-        turn[i] = *(const uint4 *)(a.rope + (int64_t)p * (FEATURES / 2) + first);
+        turn[i] = *(const uint4 *)((const bf16 *)a.rope + (int64_t)p * (FEATURES / 2) + first);
     }
 #pragma unroll
     for (int i = 0; i < STEPS; i += GROUP) {

@@ -134,15 +134,28 @@ static int next_of_round(struct cutter *c, struct cut_at *at, int64_t most, stru
     return 0;
 }
 
+static int next_row(struct cutter *c, struct cut_at *at, int64_t most, struct span *piece)
+{
+    int rc = c->from.wait ? c->from.wait(c->from.ctx, at->token + most + 1) : 0;
+
+    *piece = (struct span){ at->token, at->token + most };
+    at->token += most;
+    return rc;
+}
+
 static const struct rule {
     next_piece *next;
-    bool continues;
+    bool continues, reads_on;
+    bool whole_steps; /* a step of which the shard has too few tokens left does not begin */
 } rules[] = {
-    [CUT_DOCUMENT] = { next_document, false },
-    [CUT_PIECES] = { next_of_round, true },
+    [CUT_DOCUMENT] = { next_document, false, false, false },
+    [CUT_PIECES] = { next_of_round, true, true, false },
+    [CUT_ROWS] = { next_row, false, true, true },
 };
 
 bool cut_continues(enum cut cut) { return rules[cut].continues; }
+
+bool cut_reads_on(enum cut cut) { return rules[cut].reads_on; }
 
 void cutter_enter(struct cutter *c, const struct documents *from)
 {
@@ -154,7 +167,11 @@ int cutter_fill(struct cutter *c, const struct batch_shape *w, int bound, struct
                 struct cut_at *at, take_piece *take, void *ctx)
 {
     /* The target of a chunk's last token is in the chunk, unless targets are the shard's. */
-    int64_t whole = w->tokens + !rules[c->cut].continues;
+    int64_t whole = w->tokens + !rules[c->cut].reads_on;
+
+    if (rules[c->cut].whole_steps && !f->chunk && !f->length &&
+        at->token + (int64_t)w->chunks * w->tokens + 1 >= c->from.tokens)
+        return GPT_NO;
 
     for (; f->chunk < w->chunks; *f = (struct filling){ .chunk = f->chunk + 1 })
         while (f->length < whole) {

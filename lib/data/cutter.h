@@ -10,6 +10,10 @@
  *             off comes next. The target of a token is the one behind it in the shard, so the
  *             shard's last token is a target alone. Tokens before the first document start are a
  *             document, too.
+ *   rows      tokens one behind the other, in rows of `cap`, from the shard's first on; targets as in
+ *             pieces. A step is of one shard: where p + B + 1 >= n, of its first token p, its B tokens
+ *             and the shard's n, the next shard's step begins at its first token, and what is left
+ *             is not used.
  *
  *     struct cutter c = { .cut = CUT_PIECES, .piece = 1024 };
  *     struct filling f = { 0 };
@@ -38,9 +42,10 @@ struct batch_shape {
 
 /* Where the next piece begins within a shard. */
 struct cut_at {
-    int64_t document; /* number of its document */
-    int64_t round; /* number of the piece in its document; 0 with CUT_DOCUMENT */
-    int64_t token; /* tokens of that piece already used; 0 with CUT_DOCUMENT */
+    int64_t document; /* number of its document; 0 with CUT_ROWS */
+    int64_t round; /* number of the piece in its document; 0 with CUT_DOCUMENT and CUT_ROWS */
+    int64_t
+        token; /* tokens of that piece, with CUT_ROWS of the shard, already used; 0 with CUT_DOCUMENT */
 };
 
 /* The documents of one shard. find: begin and end of document i, which is cut at begin + limit;
@@ -49,6 +54,8 @@ struct documents {
     int (*find)(void *ctx, int64_t i, int64_t limit, int64_t *begin, int64_t *end);
     void *ctx;
     int64_t tokens; /* of the shard */
+    /* Waits until the shard's first n tokens are there; NULL: they are. */
+    int (*wait)(void *ctx, int64_t n);
 };
 
 struct cutter {
@@ -72,6 +79,9 @@ struct filling {
 /* True if nothing is left out: what a chunk or a shard's end cuts off comes next, a step goes on in
  * the next shard, and the tokens before a shard's first document start count as a document. */
 bool cut_continues(enum cut cut);
+/* True if the target of a chunk's last token is the one behind it in the shard, and a shard is used from
+ * its first token on. */
+bool cut_reads_on(enum cut cut);
 /* Goes to a shard's documents; none of the cutter's memory is of another shard after it. */
 void cutter_enter(struct cutter *c, const struct documents *from);
 

@@ -68,7 +68,7 @@ static int open_shard(struct loader *l, int64_t i, int64_t document, struct shar
     struct shard_index index = { 0 };
     struct shard_want want = { .vocab = l->c.vocab,
                                .bos = l->bos,
-                               .whole = cut_continues(l->c.cut),
+                               .whole = cut_reads_on(l->c.cut),
                                .threads = l->c.threads,
                                .expect = f->tokens,
                                .frames = l->c.no_verify ? NULL : f->frames,
@@ -91,6 +91,8 @@ static int find_document(void *shard, int64_t i, int64_t limit, int64_t *begin, 
     return shard_document(shard, i, limit, begin, end);
 }
 
+static int wait_for(void *shard, int64_t n) { return shard_wait(shard, n); }
+
 static void leave_shard(struct loader *l)
 {
     shard_close(l->now);
@@ -102,7 +104,7 @@ static void take_shard(struct loader *l, struct shard *s)
 {
     shard_close(l->now);
     l->now = s;
-    cutter_enter(&l->cutter, &(struct documents){ find_document, s, shard_size(s) });
+    cutter_enter(&l->cutter, &(struct documents){ find_document, s, shard_size(s), wait_for });
 }
 
 /* Starts to read the shard after shard i. */
@@ -129,16 +131,17 @@ static int forget_used(struct loader *l, const struct cut_at *at)
 
     if (!rc && at->round && begin >= 0)
         shard_forget(l->now, begin + at->round * l->c.piece);
+    if (!rc && l->c.cut == CUT_ROWS)
+        shard_forget(l->now, at->token);
     return rc;
 }
 
 /* Enters the next shard of a stream, which lies ahead. */
 static int enter_streamed(struct loader *l, const struct loader_pos *at)
 {
-    struct shard_want want = { .vocab = l->c.vocab,
-                               .bos = l->bos,
-                               .whole = cut_continues(l->c.cut),
-                               .window = STREAM_WINDOW };
+    struct shard_want want = {
+        .vocab = l->c.vocab, .bos = l->bos, .whole = cut_reads_on(l->c.cut), .window = STREAM_WINDOW
+    };
     int rc = 0;
 
     while (l->entered < at->shard) {
@@ -241,6 +244,13 @@ static void take(void *ctx, const struct filling *f, int64_t begin, int64_t end)
 
 static int no_batch(const struct loader *l, const struct batch_shape *w)
 {
+    if (l->c.cut == CUT_ROWS)
+        return err_set(
+            GPT_INPUT,
+            "%s: expected a shard of more than %lld tokens, those of a step, %d x %d, and "
+            "one; found none in %d shard%s (the last, %s, has %lld)",
+            l->c.data, (long long)w->chunks * w->tokens + 1, w->chunks, w->tokens, l->corpus.n,
+            l->corpus.n == 1 ? "" : "s", shard_path(l->now), (long long)shard_size(l->now));
     return err_set(GPT_INPUT,
                    "%s: expected a shard of enough documents for a step, %d x %d tokens, "
                    "each cut at %d; found none in %d shard%s (the last, %s, has %lld tokens and "
@@ -496,7 +506,7 @@ static int allocate(struct loader *l)
         s->piece = calloc(n * (size_t)l->bound, sizeof *s->piece);
         s->pieces = calloc(n, sizeof *s->pieces);
         s->token = calloc(n * ((size_t)l->c.max.tokens + 1), sizeof *s->token);
-        if (cut_continues(l->c.cut) && !(s->target = calloc(n * ((size_t)l->c.max.tokens + 1), 2)))
+        if (cut_reads_on(l->c.cut) && !(s->target = calloc(n * ((size_t)l->c.max.tokens + 1), 2)))
             return err_memory();
         if (!s->chunk || !s->piece || !s->pieces || !s->token || !l->memory || !l->asked)
             return err_memory();
@@ -585,7 +595,13 @@ int loader_seek(struct loader *l, const struct loader_pos *at)
                        "document %lld, piece %lld, token %lld",
                        l->c.data, l->corpus.n, (long long)at->shard, (long long)at->at.document,
                        (long long)at->at.round, (long long)at->at.token);
-    if ((at->at.round || at->at.token) && !cut_continues(l->c.cut))
+    if (l->c.cut == CUT_ROWS && (at->at.document || at->at.round))
+        return err_set(
+            GPT_INPUT,
+            "%s: expected data.cut as the run had it: the position is in a document, not "
+            "in a row",
+            l->c.data);
+    if ((at->at.round || at->at.token) && !cut_reads_on(l->c.cut))
         return err_set(GPT_INPUT,
                        "%s: expected data.cut = pieces, as the run had: the position is within a "
                        "document",
@@ -597,7 +613,8 @@ int loader_seek(struct loader *l, const struct loader_pos *at)
 int64_t loader_most_steps(const struct loader *l)
 {
     int64_t left = 0, step = l->next.step;
-    int shard = (int)l->next.shard - 1, last = cut_continues(l->c.cut) ? 1 : 0;
+    /* Tokens of a shard that no step has, at least. */
+    int shard = (int)l->next.shard - 1, last = l->c.cut == CUT_ROWS ? 2 : cut_continues(l->c.cut);
 
     if (l->c.cycle || l->c.stream || !l->c.shape)
         return INT64_MAX;

@@ -9,7 +9,8 @@
  * drops one micro-step; with 8 ranks that is the same, and a whole step is what
  * makes 1, 2, 4 and 8 ranks see the same data.) So a shard without a document
  * start, all of it the middle of one document, is passed over. With CUT_PIECES
- * the step goes on in the next shard, but of a stream with `repeat`.
+ * the step goes on in the next shard, but of a stream with `repeat`. With CUT_ROWS
+ * a step that the rest of a shard is too short for begins in the next one.
  *
  *     struct loader_config c = { .data = "shards", .world = 8, .local_ranks = 8, .vocab = 50304,
  *                                .bos = -1, .csr = true, .shape = plan_shape, .ctx = &plan,
@@ -151,6 +152,7 @@ struct val_config {
     int ranks; /* local ones: 0 .. ranks-1 may call */
     int vocab, bos;
     int bigram_rows; /* 0: none */
+    int row; /* rows of so many tokens in place of documents; 0: documents */
     struct batch_shape shape; /* chunks a group (8), tokens, bound; cap is ignored */
     int64_t total; /* chunks wanted; fewer in the data is GPT_INPUT */
     int threads;

@@ -98,7 +98,7 @@ static int look_at_index(struct look *k, const struct corpus_shard *f, const cha
         rc = shard_index_begin(&x);
     k->starts -= rc ? 0 : x.documents;
     if (!rc && !(rc = shard_index_add(&x, f->tokens)))
-        rc = pass_over(k, &(struct documents){ find_start, &x, f->tokens }, f->path, false);
+        rc = pass_over(k, &(struct documents){ find_start, &x, f->tokens, NULL }, f->path, false);
     shard_index_release(&x);
     return rc;
 }
@@ -112,7 +112,7 @@ static int look_at_front(struct look *k, const struct corpus_shard *f)
 {
     struct shard_want want = { .vocab = k->c->vocab,
                                .bos = k->bos,
-                               .whole = cut_continues(k->c->cut),
+                               .whole = cut_reads_on(k->c->cut),
                                .threads = k->c->threads,
                                .limit = k->tokens,
                                .expect = f->tokens,
@@ -123,7 +123,7 @@ static int look_at_front(struct look *k, const struct corpus_shard *f)
     if (rc)
         return rc;
     k->tokens -= shard_size(s);
-    rc = pass_over(k, &(struct documents){ find_document, s, shard_size(s) }, f->path,
+    rc = pass_over(k, &(struct documents){ find_document, s, shard_size(s), NULL }, f->path,
                    shard_size(s) < f->tokens);
     shard_close(s);
     return rc;
@@ -131,6 +131,8 @@ static int look_at_front(struct look *k, const struct corpus_shard *f)
 
 static int look_at(struct look *k, const struct corpus_shard *f)
 {
+    if (k->c->cut == CUT_ROWS) /* wherever documents begin */
+        return pass_over(k, &(struct documents){ .tokens = f->tokens }, f->path, false);
     char *index = shard_index_path(f->path);
     int rc = !index                 ? err_memory()
              : !access(index, F_OK) ? look_at_index(k, f, index)

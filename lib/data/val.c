@@ -162,7 +162,7 @@ static int fill_chunk(const struct val *v, const struct shard *s, int64_t pos, s
     }
     cu[0] = 0;
     for (int t = 0; t < c->tokens; t++) {
-        if (tok[t] != v->bos)
+        if (v->c.row ? !t || t % v->c.row : tok[t] != v->bos)
             continue;
         /* One entry is kept for the end. */
         if (++n > c->bound - 2)

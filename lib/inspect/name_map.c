@@ -15,7 +15,13 @@ static const struct bank_names {
     { "attn", offsetof(struct layer_spec, bank), 4, { "attn.q", "attn.k", "attn.v", "attn.o" } },
     { "qk_bank", offsetof(struct layer_spec, bank), 2, { "attn.q", "attn.k" } },
     { "vo_bank", offsetof(struct layer_spec, bank), 2, { "attn.v", "attn.o" } },
+    { "q_bank", offsetof(struct layer_spec, bank), 1, { "attn.q" } },
+    { "k_bank", offsetof(struct layer_spec, bank), 1, { "attn.k" } },
+    { "v_bank", offsetof(struct layer_spec, bank), 1, { "attn.v" } },
+    { "o_bank", offsetof(struct layer_spec, bank), 1, { "attn.o" } },
     { "mlp", offsetof(struct layer_spec, mlp), 2, { "mlp.fc", "mlp.proj" } },
+    { "up_bank", offsetof(struct layer_spec, mlp), 1, { "mlp.fc" } },
+    { "down_bank", offsetof(struct layer_spec, mlp), 1, { "mlp.proj" } },
     { "attn_gate_bank", offsetof(struct layer_spec, out_gate), 1, { "attn_gate" } },
     { "ve_gate_bank", offsetof(struct layer_spec, value_gate), 1, { "ve_gate" } },
 };

@@ -41,18 +41,40 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
         o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
+/* The same of matrices in two banks, with their biases. */
+static void own_mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, int i)
+{
+    struct ops *o = m->ops;
+    int64_t f = m->recipe->model.mlp_width, d = m->recipe->model.width;
+    int64_t at = m->recipe->layers[i].mlp;
+    struct param *up = m->p.up_bank, *down = m->p.down_bank;
+    bool add = !up->fresh;
+    const struct product *product = &m->streams.layer[i].mlp;
+    struct scalar lambda = stream_scalar(m, a, product->scale);
+    struct tensor w1 = bank_rows(up->w, f, at), w2 = bank_rows(down->w, d, at);
+    struct tensor dm = stream_tensor(a, product->dout);
+
+    if (m->p.down_bias)
+        o->bias_bwd(o, layer_vector(m->p.down_bias, i, true), dm, NO_TENSOR);
+    o->linear_bwd_w(o, bank_rows(down->g, d, at), lambda.grad, dm, l->post, w2, lambda.value, add);
+    o->linear_bwd_x(o, a->dpost, dm, w2, lambda.value, false);
+    o->bias_bwd(o, layer_vector(m->p.up_bias, i, true), a->dpost, l->post);
+    o->linear_bwd_w(o, bank_rows(up->g, f, at), NULL, a->dpost, l->y2, w1, NULL, add);
+    rows_done(m, up, f * at, f);
+    rows_done(m, down, d * at, d);
+    o->linear_bwd_x(o, a->dy, a->dpost, w1, NULL, false);
+}
+
 static void attention_done(struct model *m, int i)
 {
-    int64_t d = m->recipe->model.width, at = m->recipe->layers[i].bank;
+    struct param *bank[4];
+    int64_t rows, at = m->recipe->layers[i].bank;
+    int n = attention_banks(m, i, bank, &rows);
 
-    if (attention_apart(m, i)) {
-        if (!m->more)
-            attention_copy(m, i, true);
-        rows_done(m, m->p.qk_bank, 2 * d * at, 2 * d);
-        rows_done(m, m->p.vo_bank, 2 * d * at, 2 * d);
-    } else {
-        rows_done(m, attention_bank(m, i), attention_row(m, i), 4 * d);
-    }
+    if (attention_apart(m, i) && !m->more)
+        attention_copy(m, i, true);
+    for (int k = 0; k < n; k++)
+        rows_done(m, bank[k], n > 1 ? rows * at : attention_row(m, i), rows);
 }
 
 /* From the gradient of attention's product to dy and dy12, the gradients of its input. */
@@ -65,7 +87,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     int heads = m->recipe->model.heads;
     bool add = !attention_bank(m, i)->fresh;
     struct attention_part w = attention_weight(m, i, false), g = attention_weight(m, i, true);
-    struct gate_input gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
+    struct gate_input gate = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
     struct tensor delta;
     struct tensor dproduct = stream_tensor(a, m->streams.layer[i].attention.dout);
     struct qk_made made = { .rope = m->rope, .factor = l->factor };
@@ -75,12 +97,17 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     enum values_grad values = xsa.v.data ? VALUES_ADDED : apart ? VALUES_APART : VALUES_JOINED;
 
     layer_shapes(m, a, i, b, &made.shape, &as);
+    if (spec->out_gate >= 0)
+        gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
+    if (p->o_bias)
+        o->bias_bwd(o, layer_vector(p->o_bias, i, true), dproduct, NO_TENSOR);
     o->linear_bwd_w(o, g.o, p->out[i].grad, dproduct, l->gated, w.o, p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, w.o, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
     o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, heads,
                     xsa.v.data ? &xsa : NULL);
-    gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
+    if (spec->out_gate >= 0)
+        gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
     o->attention_bwd(o, a->raw, l->dq, l->dk, l->dv, values, a->dy, l->q, l->k, l->v, l->lse, delta,
                      &as, &made);
     stream_backward(m, a, STREAM_VALUES, i);
@@ -96,6 +123,10 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     if (spec->value >= 0)
         gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
     o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
+    if (g.bias.data && !add)
+        o->zero(o, g.bias);
+    if (g.bias.data)
+        o->bias_bwd(o, g.bias, a->raw, NO_TENSOR);
     attention_done(m, i);
     o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
 }
@@ -131,12 +162,17 @@ static void layer_backward(struct model *m, struct acts *a, int i, const struct 
     struct layer_acts *l = &a->layer[i];
 
     stream_backward(m, a, STREAM_LEAVE, i);
-    mlp_backward(m, a, l, i);
+    (m->p.mlp ? mlp_backward : own_mlp_backward)(m, a, l, i);
     stream_backward(m, a, STREAM_ATTENDED, i);
     if (layer_attends(m->recipe, i))
         attention_backward(m, a, l, i, b);
     stream_backward(m, a, STREAM_ENTER, i);
     value_backward(m, a, i, b);
+}
+
+static bool is_mlp_bank(const struct model *m, const struct param *bank)
+{
+    return bank == m->p.up_bank || bank == m->p.down_bank;
 }
 
 /* Does a layer read the four matrices of attention, or the matrix of the MLP's, at `at`? */
@@ -146,8 +182,9 @@ static bool has_layer(const struct model *m, const struct param *bank, int64_t a
     for (int i = 0; i < r->n_layers; i++) {
         const struct layer_spec *l = &r->layers[i];
         bool attends = layer_attends(r, i);
-        if (bank == m->p.mlp ? l->mlp == at / 2 || (attends && l->spare == at)
-                             : attends && l->bank == at)
+        if (bank == m->p.mlp       ? l->mlp == at / 2 || (attends && l->spare == at)
+            : is_mlp_bank(m, bank) ? l->mlp == at
+                                   : attends && l->bank == at)
             return true;
     }
     return false;
@@ -173,10 +210,11 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
     const struct {
         struct param *p;
         int64_t rows; /* of what a layer reads of it; an MLP's matrices may be of two layers */
-    } banks[] = { { p->attn, 4 * d },
-                  { p->qk_bank, 2 * d },
-                  { p->vo_bank, 2 * d },
-                  { p->mlp, m->recipe->model.mlp_width } };
+    } banks[] = { { p->attn, 4 * d },    { p->qk_bank, 2 * d },
+                  { p->vo_bank, 2 * d }, { p->q_bank, d },
+                  { p->k_bank, d },      { p->v_bank, d },
+                  { p->o_bank, d },      { p->up_bank, m->recipe->model.mlp_width },
+                  { p->down_bank, d },   { p->mlp, m->recipe->model.mlp_width } };
     const int n = sizeof banks / sizeof *banks;
 
     stream_backward(m, a, STREAM_END, 0);
@@ -192,8 +230,14 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
         if (banks[k].p)
             banks[k].p->fresh = false;
     stream_backward(m, a, STREAM_BEGIN, 0);
-    o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear->grad, a->dx0, p->embed->w, p->smear_gate->w,
-                 p->smear->value, b);
+    if (p->smear_gate) {
+        o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear->grad, a->dx0, p->embed->w,
+                     p->smear_gate->w, p->smear->value, b);
+    } else { /* dskip is free by now */
+        o->gather(o, a->dskip, p->embed->w, &b->token);
+        o->norm_bwd(o, a->dy, false, layer_vector(p->embed_gain, 0, true), a->dx0, a->dskip,
+                    layer_vector(p->embed_gain, 0, false));
+    }
     o->table_grad(o, p->embed->g, a->dy, NO_TENSOR, &b->token, !p->embed->fresh);
     done(m, p->embed);
     if (p->gate_table) {
@@ -220,6 +264,7 @@ void model_train(struct model *m, const struct batch *b, real *loss)
     struct acts *a = model_acts(m, b->tokens, true);
     struct head_loss h = model_head(m, b);
 
+    h.dbias = layer_vector(m->p.head_bias, 0, true);
     model_forward(m, a, b);
     model_need(m, head);
     o->head_loss(o, loss, a->dy, head->g, !head->fresh, a->head, head->w, &h);

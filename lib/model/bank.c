@@ -1,6 +1,7 @@
 /* bank.c - see bank.h. */
 #include "model/bank.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "recipe/share.h"
 
@@ -23,21 +24,42 @@ int64_t mlp_fp8_bytes(const struct recipe *r)
            (recipe_mlp_copies(r) + r->precision.mlp.down_fp8 + r->precision.mlp.backward_fp8);
 }
 
+static const struct layer_bank layer_banks[] = {
+    { "attn", false, 4, 0 },     { "qk_bank", false, 2, 0 }, { "vo_bank", false, 2, 0 },
+    { "q_bank", false, 1, 0 },   { "k_bank", false, 1, 0 },  { "v_bank", false, 1, 0 },
+    { "o_bank", false, 1, 0 },   { "mlp", true, 0, 2 },      { "up_bank", true, 0, 1 },
+    { "down_bank", true, 1, 0 },
+};
+
+const struct layer_bank *layer_bank_of(const char *label)
+{
+    for (size_t k = 0; k < sizeof layer_banks / sizeof *layer_banks; k++)
+        if (!strcmp(layer_banks[k].label, label))
+            return &layer_banks[k];
+    return NULL;
+}
+
+int64_t layer_bank_rows(const struct recipe *r, const struct layer_bank *b)
+{
+    return (int64_t)b->widths * r->model.width + (int64_t)b->hidden * r->model.mlp_width;
+}
+
 int64_t param_used(const struct recipe *r, const struct param_spec *s)
 {
-    bool mlp = !strcmp(s->label, "mlp"), whole = !strcmp(s->label, "attn");
-    bool attn = whole || !strcmp(s->label, "qk_bank") || !strcmp(s->label, "vo_bank");
+    const struct layer_bank *b = layer_bank_of(s->label);
     int64_t last = 0, unit = s->matrices > 1 ? s->rows : 1;
-    for (int i = 0; i < r->n_layers && (attn || mlp); i++) {
-        int64_t at = attn ? r->layers[i].bank : r->layers[i].mlp;
+    if (!b)
+        return param_units(s);
+    for (int i = 0; i < r->n_layers; i++) {
+        int64_t at = b->mlp ? r->layers[i].mlp : r->layers[i].bank;
         last = at >= last ? at + 1 : last;
     }
-    int64_t rows = last * (mlp ? 2LL * r->model.mlp_width : (whole ? 4LL : 2LL) * r->model.width);
-    for (int i = 0; i < r->n_layers && mlp; i++) {
+    int64_t rows = last * layer_bank_rows(r, b);
+    for (int i = 0; i < r->n_layers && !strcmp(s->label, "mlp"); i++) {
         int64_t upto = (r->layers[i].spare + 1LL) * r->model.mlp_width;
         rows = upto > rows ? upto : rows;
     }
-    return attn || mlp ? (rows + unit - 1) / unit : param_units(s);
+    return (rows + unit - 1) / unit;
 }
 
 static void shard(struct banks *b, int i)
@@ -148,15 +170,20 @@ static int fill_param(struct banks *b, int index, struct initial *v)
 {
     struct param *p = &b->p[index];
     const struct param_spec *s = p->spec;
-    const char *host;
-    int rc = initial_wait(v, index);
+    bool narrow = s->dtype != initial_dtype(s);
+    uint16_t *room = narrow ? malloc((size_t)(s->rows * s->cols) * sizeof *room) : NULL;
+    int rc = narrow && !room ? err_memory() : initial_wait(v, index);
     for (int64_t m = 0; m < s->matrices && !rc; m++) {
         struct tensor w = tensor_rows(p->w, m * s->rows, s->rows);
-        if ((host = initial_matrix(v, index, m)))
-            b->ops->upload(b->ops, w.data, host, tensor_bytes(w));
+        const void *host = initial_matrix(v, index, m);
+        for (int64_t i = 0; i < tensor_count(w) && host && narrow; i++)
+            room[i] = bf16_from_f32(((const float *)host)[i]);
+        if (host)
+            b->ops->upload(b->ops, w.data, narrow ? room : host, tensor_bytes(w));
         else
             b->ops->zero(b->ops, w);
     }
+    free(room);
     return rc;
 }
 

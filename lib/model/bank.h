@@ -68,6 +68,16 @@ static inline struct fp8_copy param_own_fp8(const struct param *p)
     own.codes = tensor_rows(own.codes, p->own_first * param_unit_rows(p), p->w_own.rows);
     return own;
 }
+/* A bank of matrices by layer: its label, the column of [layers] that has its index, and the rows that
+ * an index stands for, in widths of the model and of an MLP. */
+struct layer_bank {
+    const char *label;
+    bool mlp; /* layers[i].mlp, not bank */
+    int widths, hidden;
+};
+/* NULL: the parameter is no such bank. */
+const struct layer_bank *layer_bank_of(const char *label);
+int64_t layer_bank_rows(const struct recipe *r, const struct layer_bank *b);
 /* Units of the leading axis that layers read: those after are padding. */
 int64_t param_used(const struct recipe *r, const struct param_spec *s);
 /* For --plan: bytes of a weight; of the head's fp8 copy, 0 if the recipe has none. */

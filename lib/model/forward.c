@@ -1,6 +1,15 @@
 /* forward.c - the flattened forward (record-61.md 2, record-74.md 5): one list of ops. */
 #include "model/model.h"
 
+/* y = scale x w^T (+ bias) (+ residual). */
+static void biased_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                          const real *scale, struct tensor bias, struct tensor residual)
+{
+    o->linear(o, y, x, w, scale, bias.data ? NO_TENSOR : residual);
+    if (bias.data)
+        o->bias(o, y, bias, residual, false);
+}
+
 /* Attn(y), record-61.md 2.4; plus the stream, where no mix adds it. */
 static void attention_forward(struct model *m, struct acts *a, int i, const struct batch *b)
 {
@@ -16,30 +25,38 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
 
+    struct param *bank[4];
+    int64_t rows;
+    int banks = attention_banks(m, i, bank, &rows);
+
     layer_shapes(m, a, i, b, &qs, &as);
-    model_need(m, attention_bank(m, i));
-    if (p->vo_bank)
-        model_need(m, p->vo_bank);
+    for (int k = 0; k < banks; k++)
+        model_need(m, bank[k]);
     if (m->stale && attention_apart(m, i))
         attention_copy(m, i, false);
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
     }
-    o->qkv(o, l->q, l->k, l->v, l->factor, a->raw, l->y, w.qkv, p->qkv[i].value, &qs, m->rope,
-           gate.y, gate.w, value_rows(m, i, false), b);
+    o->qkv(o, l->q, l->k, l->v, l->factor, a->raw, l->y, w.qkv, p->qkv[i].value, w.bias, &qs,
+           m->rope, gate.y, gate.w, value_rows(m, i, false), b);
     stream_forward(m, a, STREAM_VALUES, i, b);
-    gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
+    bool gated = spec->out_gate >= 0;
+    gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
+    if (gated)
+        gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (m->cache) {
         if (m->cache[i].values_apart)
             o->cache_values(o, &m->cache[i], l->v);
         o->attention_cached(o, l->gated, l->q, gate.y, gate.w, xsa.alpha, &m->cache[i], &as);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
-        o->out_gate(o, l->gated, l->out, gate.y, gate.w, heads, xsa.v.data ? &xsa : NULL);
+        if (gated)
+            o->out_gate(o, l->gated, l->out, gate.y, gate.w, heads, xsa.v.data ? &xsa : NULL);
     }
-    o->linear(o, stream_tensor(a, product->out), l->gated, w.o, p->out[i].value,
-              stream_tensor(a, product->residual));
+    biased_linear(o, stream_tensor(a, product->out), gated || m->cache ? l->gated : l->out, w.o,
+                  p->out[i].value, layer_vector(p->o_bias, i, false),
+                  stream_tensor(a, product->residual));
 }
 
 struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)
@@ -57,6 +74,30 @@ static void mlp_copies(struct model *m)
 {
     for (int k = 0; k < recipe_mlp_copies(m->recipe); k++)
         m->ops->quantize_matrices(m->ops, &m->p.mlp->fp8_each[k], m->p.mlp->w);
+}
+
+/* MLP(y2) of matrices in two banks, with their biases (track-3.md 2). */
+static void own_mlp_forward(struct model *m, struct acts *a, int i)
+{
+    struct ops *o = m->ops;
+    struct layer_acts *l = &a->layer[i];
+    const struct product *product = &m->streams.layer[i].mlp;
+    int64_t f = m->recipe->model.mlp_width, at = m->recipe->layers[i].mlp;
+    struct tensor up = bank_rows(m->p.up_bank->w, f, at),
+                  bias = layer_vector(m->p.up_bias, i, false);
+
+    model_need(m, m->p.up_bank);
+    model_need(m, m->p.down_bank);
+    if (bias.data) {
+        o->linear(o, l->post, l->y2, up, NULL, NO_TENSOR);
+        o->bias(o, l->post, bias, NO_TENSOR, true);
+    } else {
+        o->linear_relu2(o, l->post, l->y2, up);
+    }
+    biased_linear(o, stream_tensor(a, product->out), l->post,
+                  bank_rows(m->p.down_bank->w, m->recipe->model.width, at),
+                  stream_scalar(m, a, product->scale).value, layer_vector(m->p.down_bias, i, false),
+                  stream_tensor(a, product->residual));
 }
 
 /* MLP(y2), record-61.md 2.8, in fp8: fp8.md 2 and 3; plus the stream, where no mix adds it. */
@@ -110,7 +151,12 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
 
     attention_plans(m, a, b);
     model_need(m, p->embed);
-    o->embed(o, a->x0, p->embed->w, p->smear_gate->w, p->smear->value, b);
+    if (p->smear_gate) {
+        o->embed(o, a->x0, p->embed->w, p->smear_gate->w, p->smear->value, b);
+    } else {
+        o->gather(o, a->x0, p->embed->w, &b->token);
+        o->norm(o, a->x0, a->x0, layer_vector(p->embed_gain, 0, false));
+    }
     if (p->bigram_embed) {
         model_need(m, p->bigram_embed);
         o->gather(o, a->bigram, p->bigram_embed->w, &b->bigram);
@@ -127,7 +173,7 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         if (layer_attends(m->recipe, i))
             attention_forward(m, a, i, b);
         stream_forward(m, a, STREAM_ATTENDED, i, b);
-        mlp_forward(m, a, i);
+        (m->p.mlp ? mlp_forward : own_mlp_forward)(m, a, i);
         stream_forward(m, a, STREAM_LEAVE, i, b);
     }
     stream_forward(m, a, STREAM_END, 0, b);

@@ -60,7 +60,11 @@ static void plan_attention(struct planner *p, struct acts *a, struct layer_acts 
     }
     l->out = p->train ? take_wide(p) : tensor_rows(both, 0, T);
     l->lse = take(p, DT_REAL, r->model.heads, T);
-    l->gated = p->train ? take_wide(p) : l->k; /* apart from raw, which attention_cached may read */
+    if (p->train && r->layers[i].out_gate < 0)
+        l->gated = l->out;
+    else
+        l->gated =
+            p->train ? take_wide(p) : l->k; /* apart from raw, which attention_cached may read */
 }
 
 /* True if a stream that enters layer i is read again by a later one. */
@@ -187,6 +191,8 @@ static void plan_backward(struct planner *p, struct acts *a)
         a->dx1 = take_wide(p);
     if (r->model.bigram.rows)
         a->dbigram = take(p, p->act, T, r->model.bigram.width);
+    if (recipe_own_mlp(r))
+        a->dpost = take(p, p->act, T, r->model.mlp_width);
     a->dy12 = take(p, p->act, T, GATE_WIDTH);
     if (r->model.gate_table) {
         a->dlogits = take(p, p->act, T, GATE_WIDTH);
@@ -313,9 +319,22 @@ static void find_roles(struct model *m)
 
 /* -- memory ----------------------------------------------------------------------- */
 
+/* Rows of a chunk have positions of their own. A query of paired heads sees the same keys and angles
+ * between them at positions that go on. */
+static int row_period(const struct recipe *r)
+{
+    int row = recipe_row(r);
+    for (int i = 0; i < r->n_layers; i++)
+        row = r->layers[i].attention == ATTN_PAIRED ? 0 : row;
+    return row;
+}
+
 int model_init(struct model *m, struct banks *b, int tokens, int val_tokens)
 {
-    return model_init_to(m, b, tokens, val_tokens, tokens > val_tokens ? tokens : val_tokens);
+    int most = tokens > val_tokens ? tokens : val_tokens;
+    int rc = model_init_to(m, b, tokens, val_tokens, most);
+    m->rope_period = row_period(b->recipe);
+    return rc;
 }
 
 /* The gates of logits: the unit matrix's first rows. */
@@ -367,17 +386,27 @@ static int take_prefixes(struct model *m)
     return 0;
 }
 
-/* Where Q, K, V of all layers lie together. */
+static struct tensor taken(struct model *m, enum dtype t, int64_t rows, int64_t cols,
+                           const char *what)
+{
+    struct tensor x = tensor_of(NULL, t, rows, cols);
+    x.data = m->ops->alloc(m->ops, tensor_bytes(x), what);
+    return x;
+}
+
+/* Takes memory where Q, K, V of all layers lie together, and their biases. */
 static void take_qkv(struct model *m)
 {
-    const struct param *p = m->p.qk_bank;
-    int64_t d = m->recipe->model.width, rows = 3 * d * (p->w.rows / (2 * d));
+    const struct param *p = attention_own(m) ? m->p.q_bank : m->p.qk_bank, *b = m->p.qkv_bias;
+    int64_t d = m->recipe->model.width, n = p->w.rows / (attention_own(m) ? d : 2 * d);
 
-    m->qkv_w = tensor_of(NULL, p->w.dtype, rows, d);
-    m->qkv_w.data = m->ops->alloc(m->ops, tensor_bytes(m->qkv_w), "attention's matrices");
-    m->qkv_g = tensor_of(NULL, p->g.dtype, rows, d);
+    m->qkv_w = taken(m, p->w.dtype, 3 * d * n, d, "attention's matrices");
     if (p->g.data)
-        m->qkv_g.data = m->ops->alloc(m->ops, tensor_bytes(m->qkv_g), "their gradient");
+        m->qkv_g = taken(m, p->g.dtype, 3 * d * n, d, "their gradient");
+    if (b)
+        m->qkv_b = taken(m, b->w.dtype, b->w.rows, 3 * d, "attention's biases");
+    if (b && b->g.data)
+        m->qkv_bg = taken(m, b->g.dtype, b->w.rows, 3 * d, "their gradient");
 }
 
 int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, int64_t positions)
@@ -395,12 +424,13 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
                             k ? r->precision.mlp.down_fp8 : r->precision.mlp.backward_fp8);
     m->arena_bytes = arena_bytes(&m->streams, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");
-    m->rope.table = tensor_of(NULL, o->act, 2 * positions, r->model.head_dim / 2);
+    m->rope.table = tensor_of(NULL, r->precision.f32_rope ? DT_REAL : o->act, 2 * positions,
+                              r->model.head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, (MAX_MTP + 1) * sizeof(real), "MTP weights");
     if (recipe_prefixes(r) && (rc = take_prefixes(m)))
         return rc;
-    if (m->p.qk_bank)
+    if (m->p.qk_bank || m->p.q_bank)
         take_qkv(m);
     real *half = o->alloc(o, sizeof *half, "a constant");
     o->upload(o, half, &(real){ 0.5 }, sizeof *half);
@@ -426,7 +456,7 @@ void model_set(struct model *m, const struct step_schedule *p)
     assert(r->model.head_dim / 4 <= 256);
     int updates = schedule_rope(r, p->step, freq, &m->attn_scale);
     if (updates != m->rope_updates)
-        m->ops->rope_table(m->ops, m->rope, freq);
+        m->ops->rope_table(m->ops, m->rope, freq, m->rope_period, r->precision.f32_rope);
     m->rope_updates = updates;
 }
 
@@ -437,12 +467,28 @@ struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix)
 
 bool attention_apart(const struct model *m, int i)
 {
-    return m->p.qk_bank && m->recipe->layers[i].spare < 0;
+    return (m->p.qk_bank || m->p.q_bank) && m->recipe->layers[i].spare < 0;
 }
 
 struct param *attention_bank(const struct model *m, int i)
 {
-    return m->recipe->layers[i].spare >= 0 ? m->p.mlp : m->p.attn ? m->p.attn : m->p.qk_bank;
+    return m->recipe->layers[i].spare >= 0 ? m->p.mlp
+           : m->p.attn                     ? m->p.attn
+           : m->p.qk_bank                  ? m->p.qk_bank
+                                           : m->p.q_bank;
+}
+
+int attention_banks(const struct model *m, int i, struct param *bank[4], int64_t *rows)
+{
+    int64_t d = m->recipe->model.width;
+    struct param *own[] = { m->p.q_bank, m->p.k_bank, m->p.v_bank, m->p.o_bank };
+    int n = !attention_apart(m, i) ? 1 : attention_own(m) ? 4 : 2;
+
+    bank[0] = attention_bank(m, i), bank[1] = m->p.vo_bank;
+    for (int k = 0; k < 4 && n == 4; k++)
+        bank[k] = own[k];
+    *rows = 4 * d / n;
+    return n;
 }
 
 int64_t attention_row(const struct model *m, int i)
@@ -508,35 +554,65 @@ bool layer_table(const struct recipe *r, int i, int *param, int *slot)
 struct attention_part attention_weight(const struct model *m, int i, bool grad)
 {
     int64_t d = m->recipe->model.width, at = m->recipe->layers[i].bank;
-    const struct param *p = attention_apart(m, i) ? m->p.vo_bank : attention_bank(m, i);
-    struct tensor bank = grad ? p->g : p->w;
+    bool own = attention_own(m);
+    const struct param *p = !attention_apart(m, i) ? attention_bank(m, i)
+                            : own                  ? m->p.o_bank
+                                                   : m->p.vo_bank;
+    struct tensor bank = grad ? p->g : p->w, bias = grad ? m->qkv_bg : m->qkv_b;
 
     if (attention_apart(m, i))
         return (struct attention_part){ bank_rows(grad ? m->qkv_g : m->qkv_w, 3 * d, at),
-                                        bank_rows(bank, d, 2 * at + 1) };
+                                        bank_rows(bank, d, own ? at : 2 * at + 1),
+                                        bias.data ? tensor_rows(bias, i, 1) : NO_TENSOR };
     bank = tensor_rows(bank, attention_row(m, i), 4 * d);
-    return (struct attention_part){ tensor_rows(bank, 0, 3 * d), tensor_rows(bank, 3 * d, d) };
+    return (struct attention_part){ tensor_rows(bank, 0, 3 * d), tensor_rows(bank, 3 * d, d),
+                                    NO_TENSOR };
+}
+
+/* Copies rows of a bank to where the products take them, or of their gradient back; pairs: of q's or k's,
+ * whose rotary pairs become neighbours. */
+static void copy_rows(struct model *m, struct tensor together, struct tensor bank, bool pairs,
+                      bool back)
+{
+    struct tensor to = back ? bank : together, from = back ? together : bank;
+
+    if (pairs && m->recipe->model.rope_halves)
+        m->ops->pair_rows(m->ops, to, from, m->recipe->model.head_dim, back);
+    else
+        m->ops->copy(m->ops, to, from);
 }
 
 void attention_copy(struct model *m, int i, bool grad)
 {
     int64_t d = m->recipe->model.width, at = m->recipe->layers[i].bank;
-    const struct param *qk = m->p.qk_bank, *vo = m->p.vo_bank;
-    struct tensor all = attention_weight(m, i, grad).qkv;
+    const struct param *b = m->p.qkv_bias;
+    struct attention_part all = attention_weight(m, i, grad);
+    bool own = attention_own(m);
 
-    if (grad) {
-        m->ops->copy(m->ops, bank_rows(qk->g, 2 * d, at), tensor_rows(all, 0, 2 * d));
-        m->ops->copy(m->ops, bank_rows(vo->g, d, 2 * at), tensor_rows(all, 2 * d, d));
-    } else {
-        m->ops->copy(m->ops, tensor_rows(all, 0, 2 * d), bank_rows(qk->w, 2 * d, at));
-        m->ops->copy(m->ops, tensor_rows(all, 2 * d, d), bank_rows(vo->w, d, 2 * at));
+    for (int k = 0; k < 3; k++) {
+        const struct param *const banks[] = { m->p.q_bank, m->p.k_bank, m->p.v_bank };
+        const struct param *p = own ? banks[k] : k < 2 ? m->p.qk_bank : m->p.vo_bank;
+        int64_t row = own ? at : 2 * at + (k == 1);
+        copy_rows(m, tensor_rows(all.qkv, k * d, d), bank_rows(grad ? p->g : p->w, d, row), k < 2,
+                  grad);
+        if (all.bias.data)
+            copy_rows(m, tensor_rows(tensor_shape(all.bias, 3 * d, 1), k * d, d),
+                      tensor_rows(tensor_shape(tensor_rows(grad ? b->g : b->w, i, 1), 3 * d, 1),
+                                  k * d, d),
+                      k < 2, grad);
     }
+}
+
+struct tensor layer_vector(const struct param *p, int i, bool grad)
+{
+    return p ? tensor_rows(grad ? p->g : p->w, i, 1) : NO_TENSOR;
 }
 
 struct head_loss model_head(const struct model *m, const struct batch *b)
 {
     const struct recipe *r = m->recipe;
-    double share = (double)m->banks->world / r->data.chunks; /* 1 / micro-batches */
+    /* 1 / micro-batches; ranks' gradients are averaged. */
+    double share = (double)m->banks->world / (r->optimizer.loss_sum ? 1 : r->data.chunks);
     return (struct head_loss){
         .tgt = b->tgt,
         .mtp = m->mtp,
@@ -555,6 +631,8 @@ struct head_loss model_head(const struct model *m, const struct batch *b)
         .whole = r->model.mtp_whole,
         .bf16_sigmoid = r->precision.head.sigmoid_bf16,
         .next = m->next,
+        .bias = layer_vector(m->p.head_bias, 0, false),
+        .cap_root = r->model.softcap.root,
         .cap_a = (real)r->model.softcap.a,
         .cap_b = (real)r->model.softcap.b,
         .cap_c = (real)r->model.softcap.c,

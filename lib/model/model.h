@@ -64,6 +64,7 @@ struct acts {
     struct tensor bigram; /* (T,P): rows of the bigram table */
     struct tensor narrow, dnarrow; /* (T,gate_table): rows of the narrow embedding */
     struct tensor logits, dlogits; /* (T,16), (T,12): of the gates at hand, with gate_table */
+    struct tensor dpost; /* (T,F): gradient of an MLP's hidden layer, where it has two banks */
     struct tensor raw; /* (T,3D): a layer's q, k, v as projected, and their gradient */
     struct tensor product; /* (T,D): an o or m that the backward does not read */
     struct tensor dx, dx1; /* (T,D) gradients of the lanes */
@@ -99,10 +100,12 @@ struct model {
     size_t arena_bytes;
     struct acts acts[2]; /* planned last: of evaluation, of training */
     struct rope rope;
+    int rope_period; /* tokens of a row, whose positions begin anew; 0: no rows */
     real *mtp; /* device: MTP weights of the step, then that of prefixes */
     struct token_mask never; /* device: of evaluation; or none */
     int32_t *prefix; /* device (V): tokens' prefixes, -1: none; NULL: no stage has the term */
-    struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V, O are two banks */
+    struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V lie in several banks */
+    struct tensor qkv_b, qkv_bg; /* (1,3D) of each: their biases */
     struct tensor unit, dunit; /* (H,12): the gates of logits, and a gradient that nothing reads */
     struct step_schedule schedule;
     double attn_scale;
@@ -154,6 +157,12 @@ static inline bool layer_attends(const struct recipe *r, int i)
 /* The bank that has layer i's four matrices of attention, or Q and K, and the first of their rows. */
 struct param *attention_bank(const struct model *m, int i);
 int64_t attention_row(const struct model *m, int i);
+/* All banks that have them, of `rows` rows each. Returns their number. */
+int attention_banks(const struct model *m, int i, struct param *bank[4], int64_t *rows);
+/* True if Q, K, V and O have a bank each. */
+static inline bool attention_own(const struct model *m) { return m->p.q_bank != NULL; }
+/* Layer i's row of a parameter that has one a layer, or of its gradient; none without the parameter. */
+struct tensor layer_vector(const struct param *p, int i, bool grad);
 /* One matrix of a bank of matrices of `rows` rows. */
 struct tensor bank_rows(struct tensor bank, int64_t rows, int64_t matrix);
 /* What a gate's op takes for a row of a bank of gates: the norm and that row; with gate_table their
@@ -174,9 +183,10 @@ struct head_loss model_head(const struct model *m, const struct batch *b);
 /* Layer i's matrices of attention, or their gradients. */
 struct attention_part {
     struct tensor qkv, o; /* (3D,D), (D,D) */
+    struct tensor bias; /* (1,3D) of the first; or none */
 };
 struct attention_part attention_weight(const struct model *m, int i, bool grad);
-/* Are they in two banks? Then Q, K, V of the weight are copied to where the products take them once a
+/* Are they in several banks? Then Q, K, V of the weight are copied to where the products take them once a
  * step, and of its gradient, when it is complete, to the banks. */
 bool attention_apart(const struct model *m, int i);
 void attention_copy(struct model *m, int i, bool grad);

@@ -93,22 +93,44 @@ static int bind_lanes(const struct model *m, const struct acts *a, const struct 
     return n;
 }
 
+/* Returns the gain of x's norm, or its gradient; none without one. */
+static struct tensor gain_of(const struct model *m, const struct mix *x, bool grad)
+{
+    const struct param *const p[] = { NULL, m->p.attn_gain, m->p.mlp_gain, m->p.head_gain };
+    if (x->gain == GAIN_NONE)
+        return NO_TENSOR;
+    return tensor_rows(grad ? p[x->gain]->g : p[x->gain]->w, x->of, 1);
+}
+
+/* True if x is one stream as it is, and makes its norm alone. */
+static bool is_norm(const struct mix *x, int run)
+{
+    const struct term *t = &x->term[0];
+    return x->n == 1 && (t->runs & run) && x->lanes == 1 && t->coef[0].kind == COEF_ONE &&
+           !t->coef[0].minus && t->x.buffer == x->out[0].buffer && t->x.layer == x->out[0].layer;
+}
+
 static void run_mix(struct model *m, struct acts *a, const struct mix *x)
 {
     struct tensor out[2] = { stream_tensor(a, x->out[0]), stream_tensor(a, x->out[1]) };
-    struct tensor y = stream_tensor(a, x->y);
+    struct tensor y = stream_tensor(a, x->y), gain = gain_of(m, x, false);
+
+    if (gain.data)
+        y = NO_TENSOR;
 
     if (x->lanes == 2) {
         struct lanes_term term[LANES_MAX];
         struct lanes_grad grad[LANES_MAX];
         int n = bind_lanes(m, a, x, RUN_FORWARD, term, grad);
         m->ops->lanes_mix(m->ops, out, y, x->normed, n, term);
-    } else {
+    } else if (!gain.data || !is_norm(x, RUN_FORWARD)) {
         struct mix_term term[MIX_MAX];
         struct mix_grad grad[MIX_MAX];
         int n = bind(m, a, x, RUN_FORWARD, term, grad);
         m->ops->mix_norm(m->ops, out[0], y, n, term);
     }
+    if (gain.data)
+        m->ops->norm(m->ops, stream_tensor(a, x->y), out[x->normed], gain);
 }
 
 static void run_mix_bwd(struct model *m, struct acts *a, const struct mix *x)
@@ -118,6 +140,18 @@ static void run_mix_bwd(struct model *m, struct acts *a, const struct mix *x)
     struct tensor dy12 = x->y.buffer && x->gates ? a->dy12 : NO_TENSOR;
     struct tensor out = stream_tensor(a, x->out[x->normed]);
 
+    if (x->gain) { /* the gradient of the sum, added to what is there */
+        struct tensor gain = gain_of(m, x, false), dgain = gain_of(m, x, true);
+        struct tensor *to = &dout[x->normed], own = stream_tensor(a, x->term[0].dx);
+        if (is_norm(x, RUN_BACKWARD) && (!own.data || !to->data || to->data == own.data)) {
+            if (own.data)
+                m->ops->norm_bwd(m->ops, own, to->data || x->term[0].add, dgain, dy, out, gain);
+            return;
+        }
+        m->ops->norm_bwd(m->ops, to->data ? *to : dy, to->data != NULL, dgain, dy, out, gain);
+        *to = to->data ? *to : dy;
+        dy = NO_TENSOR;
+    }
     if (x->lanes == 2) {
         struct lanes_term term[LANES_MAX];
         struct lanes_grad grad[LANES_MAX];

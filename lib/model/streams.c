@@ -21,6 +21,7 @@
 _Static_assert(MAX_SOURCES + 2 <= MIX_MAX, "a mix holds them");
 _Static_assert(N_BUFFERS <= 32, "streams.used has a bit for each");
 
+static const char *const gains[] = { NULL, "attn_gain", "mlp_gain", "head_gain" };
 static const char *const roles[] = {
 #define SCALAR_ROLE(name, count, ...) #name,
 #include "recipe/role_list.h"
@@ -38,6 +39,8 @@ struct maker {
 /* -- what the keys of a recipe mean ---------------------------------------------------------- */
 
 static bool attends(const struct maker *k, int i) { return k->r->layers[i].attention != ATTN_NONE; }
+/* True if the norm that attention of layer i reads is read by gates, too. */
+static bool has_gates(const struct maker *k, int i) { return k->r->layers[i].out_gate >= 0; }
 static bool after(const struct maker *k) { return k->r->model.inject == INJECT_AFTER; }
 static bool two_lanes(const struct maker *k, int i)
 {
@@ -101,6 +104,13 @@ static bool enters_normed(const struct maker *k, int i)
            (i == 0 || mlp_mixes(k)) && !attends_as_earlier(k, i) && !has_tokens(k, i, TOKEN_STREAM);
 }
 
+/* True if nothing is added to the stream that enters layer i, and nothing multiplies it. */
+static bool enters_plain(const struct maker *k, int i)
+{
+    return !after(k) && !recipe_scalar(k->r, "residual") && !recipe_scalar(k->r, "x0") &&
+           !k->r->model.bigram.rows && !has_tokens(k, i, TOKEN_STREAM);
+}
+
 /* -- references and coefficients ------------------------------------------------------------- */
 
 #define LAYER(name, i) ((struct ref){ BUFFER_##name, (uint8_t)(i) })
@@ -152,7 +162,8 @@ static struct coef coef_of(const struct maker *k, int i, enum token_role role)
 /* Returns the stream that attention's result of layer i is added to. */
 static struct ref entered(const struct maker *k, int i)
 {
-    return after(k) && !has_tokens(k, i, TOKEN_STREAM) ? LAYER(in, i) : LAYER(mixed, i);
+    bool own = after(k) ? !has_tokens(k, i, TOKEN_STREAM) : enters_plain(k, i);
+    return own ? LAYER(in, i) : LAYER(mixed, i);
 }
 
 /* Returns the gradient of lane 0 between attention and MLP. */
@@ -195,6 +206,13 @@ static struct mix *new_mix(struct maker *k, enum stream_place place, int i, stru
     return x;
 }
 
+/* Says whose gain the norm of x has, if the recipe has it. */
+static void set_gain(const struct maker *k, struct mix *x, enum norm_gain gain, int i)
+{
+    if (x->y.buffer && recipe_param(k->r, gains[gain]) >= 0)
+        x->gain = (uint8_t)gain, x->of = (uint8_t)i;
+}
+
 static void set_lanes(struct maker *k, struct mix *x, struct ref out1, int normed)
 {
     x->lanes = 2;
@@ -226,7 +244,8 @@ static void inject(struct maker *k, struct mix *x, int i)
 {
     uint8_t runs = RUN_FORWARD | (joins_later(k, i) ? RUN_AT_BEGIN : RUN_BACKWARD);
 
-    add_term(k, x, MODEL(x0), coef_of(k, i, TOKEN_X0))->runs = runs;
+    if (recipe_scalar(k->r, "x0") || has_tokens(k, i, TOKEN_X0))
+        add_term(k, x, MODEL(x0), coef_of(k, i, TOKEN_X0))->runs = runs;
     if (bigram_joins(k, i))
         add_term(k, x, MODEL(bigram), coef_of(k, i, TOKEN_BIGRAM))->runs = runs;
 }
@@ -266,7 +285,8 @@ static void make_begin(struct maker *k)
         return;
     struct mix *x = new_mix(k, STREAM_BEGIN, 0, k->s->apart ? LAYER(in, 0) : MODEL(x0),
                             enters_normed(k, 0) ? LAYER(y, 0) : NOWHERE);
-    x->gates = true;
+    x->gates = has_gates(k, 0);
+    set_gain(k, x, GAIN_ATTENTION, 0);
     x->dout[0] = use(k, in_x0 ? MODEL(dx0) : MODEL(dx));
     add_term(k, x, MODEL(x0), ONE);
     if (k->r->model.bigram.rows)
@@ -281,7 +301,8 @@ static void make_enter(struct maker *k, int i)
 
     if (earlier) { /* the norm was made where layer `as` entered */
         x = new_mix(k, STREAM_ENTER, i, LAYER(in, as), LAYER(y, as));
-        x->gates = true;
+        x->gates = has_gates(k, i);
+        set_gain(k, x, GAIN_ATTENTION, as);
         x->dout[0] = NOWHERE;
         add_term(k, x, LAYER(in, as), ONE)->runs = RUN_BACKWARD;
         k->earlier[i] = k->mix[STREAM_ENTER][i];
@@ -290,7 +311,8 @@ static void make_enter(struct maker *k, int i)
     if (after(k) && !sources && (!attends(k, i) || enters_normed(k, i) || earlier))
         return;
     x = new_mix(k, STREAM_ENTER, i, entered(k, i), earlier ? NOWHERE : LAYER(y, i));
-    x->gates = attends(k, i);
+    x->gates = attends(k, i) && has_gates(k, i);
+    set_gain(k, x, attends(k, i) ? GAIN_ATTENTION : GAIN_MLP, i);
     add_term(k, x, LAYER(in, i), after(k) ? ONE : scalar(k, ROLE_residual, i));
     if (!after(k) && (attends(k, i) || k->r->model.inject_bare))
         inject(k, x, i);
@@ -317,6 +339,7 @@ static void make_attended(struct maker *k, int i)
     if (!attends(k, i) && !after(k))
         return; /* enter has made the norm that the MLP reads */
     struct mix *x = new_mix(k, STREAM_ATTENDED, i, l->attended, l->y2);
+    set_gain(k, x, GAIN_MLP, i);
     if (attends(k, i) ? !attention_mixes(k, i) : !k->r->model.inject_bare) {
         add_term(k, x, l->attended, ONE); /* the sum is complete; its norm is missing */
         return;
@@ -353,7 +376,9 @@ static void make_leave(struct maker *k, int i)
         return;
     struct mix *x = new_mix(k, STREAM_LEAVE, i, LAYER(in, i + 1),
                             enters_normed(k, i + 1) ? LAYER(y, i + 1) : NOWHERE);
-    x->gates = true;
+    if (x->y.buffer)
+        x->gates = has_gates(k, i + 1);
+    set_gain(k, x, GAIN_ATTENTION, i + 1);
     if (two)
         set_lanes(k, x, LAYER(in1, i + 1), 0);
     add_term(k, x, l->attended, own);
@@ -370,8 +395,11 @@ static void make_end(struct maker *k)
     int n = k->r->n_layers, back = k->r->model.backout + 1;
     bool two = k->r->model.lanes >= 0;
     struct coef each = { .kind = two ? COEF_HALF : COEF_ONE };
-    struct mix *x = new_mix(k, STREAM_END, n, MODEL(z), MODEL(head));
+    bool own = !two && back <= 0 && !has_tokens(k, n, TOKEN_STREAM) &&
+               recipe_param(k->r, "head_gain") >= 0; /* its norm alone */
+    struct mix *x = new_mix(k, STREAM_END, n, own ? LAYER(in, n) : MODEL(z), MODEL(head));
 
+    set_gain(k, x, GAIN_HEAD, 0);
     x->dout[0] = NOWHERE;
     add_term(k, x, LAYER(in, n), each);
     if (two)
@@ -679,6 +707,8 @@ static void put_sum(struct writer *w, const struct mix *x, int lane)
     }
     if (x->y.buffer && lane == x->normed)
         put_ref(w, " | norm ", x->y);
+    if (x->gain && lane == x->normed)
+        put(w, " times %s", gains[x->gain]);
 }
 
 static void begin_line(struct writer *w, enum stream_place place, int i)

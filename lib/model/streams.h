@@ -90,12 +90,17 @@ struct term {
     int first, n; /* of so many channels alone; n = 0: all that x has */
 };
 
+/* Whose gain a norm has. */
+enum norm_gain { GAIN_NONE, GAIN_ATTENTION, GAIN_MLP, GAIN_HEAD };
+
 enum { MIX_TERMS = MIX_MAX + 1 }; /* forward and backward run at most MIX_MAX of them */
 struct mix {
     uint8_t layer;
     uint8_t lanes; /* outputs: 1 or 2 */
     uint8_t normed; /* the lane whose norm y is */
     bool gates; /* the norm is read by gates as well, whose gradient is dy12 */
+    uint8_t gain; /* enum norm_gain, of the norm */
+    uint8_t of; /* the layer of the gain */
     struct ref out[2], y; /* the sums; the norm, or none */
     struct ref dout[2]; /* gradients of the sums; or none */
     int n;

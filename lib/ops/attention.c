@@ -314,7 +314,8 @@ void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
     for (int64_t t = 0; own && t < q.rows; t++)
         memcpy(own + t * q.cols, real_ptr(c->v) + cached_row(c, t) * q.cols,
                (size_t)q.cols * sizeof *own);
-    cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul, own ? &xsa : NULL);
+    if (has(gate))
+        cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul, own ? &xsa : NULL);
 }
 
 /* -- backward ----------------------------------------------------------------------- */

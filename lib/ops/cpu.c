@@ -227,6 +227,12 @@ void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool
     }
 }
 
+void real_round(real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n && DT_REAL == DT_F32; i++)
+        x[i] = bf16_round((float)x[i]);
+}
+
 struct view {
     struct tensor t;
     real *copy;

@@ -113,6 +113,8 @@ static inline void real_set(struct tensor t, int64_t i, real x)
 void real_read(real *dst, struct tensor t, int64_t first, int64_t n);
 /* t = src, or t = t + src with one rounding of the sum. */
 void real_write(struct tensor t, int64_t first, const real *src, int64_t n, bool add);
+/* Rounds n numbers to bf16, but for the double build, which has no roundings. */
+void real_round(real *x, int64_t n);
 /* Returns all of t as numbers: its own memory when it is real, else a copy in that scratch
  * slot. NULL when t is none or the device has failed. */
 const real *real_view(struct ops *o, int slot, struct tensor t);
@@ -181,6 +183,8 @@ SIMD_INLINE real real_limit(bool fused, real x)
 }
 #endif
 SIMD_INLINE real sigmoid(real u) { return 1 / (1 + real_exp(false, -u)); }
+/* Maps u to (-1, 1): u / sqrt(1 + u^2), whose slope is (1 - that squared)^(3/2). */
+SIMD_INLINE real root_cap(real u) { return u / real_sqrt(1 + u * u); }
 
 /* -- ops --------------------------------------------------------------------------- */
 

@@ -7,6 +7,8 @@
  *              K = e^z s (1 - s), kept; row sums of e^z; dx += K w^T
  *     pass 2   dw += (r x)^T K
  *
+ * With h->cap_root s is u / sqrt(1 + u^2), u = (l + b)/c, and K = e^z (1 - s^2)^(3/2) (track-3.md 2).
+ *
  * Nothing is exponentiated twice, because a row's sum is but a factor r of its gradient, which rows
  * of dx and x take as well; what targets subtract is subtracted from dx, and from K before pass 2.
  * A gradient that fp8 rounds has to be whole before: then pass 2 makes dl = r K of a chunk, and dx
@@ -32,6 +34,7 @@ struct head {
     struct tensor w;
     bool fp8, bf16, round; /* bf16: products round operands; round: the sigmoid, to bf16 */
     real number[256]; /* of the codes h->w8 */
+    const real *bias; /* (V), or NULL */
     real scale; /* of the logits: 1, or x_scale w_scale */
     int n_mtp, terms; /* of a row's loss: predicted tokens, with a table of prefixes one more */
     real mtp[MAX_TERMS];
@@ -46,7 +49,14 @@ struct head {
     real *x_row, *w_target; /* (ROWS,D): r x; (ROWS,MAX_TERMS,D): columns of w, for dx */
 };
 
-static real shift_of(const struct head *f) { return f->h->cap_a / 2; }
+static real shift_of(const struct head *f) { return f->h->cap_root ? 0 : f->h->cap_a / 2; }
+
+/* Computes the slope of root_cap from its value s. */
+SIMD_INLINE real root_slope(real s)
+{
+    real rest = 1 - s * s;
+    return rest * real_sqrt(rest);
+}
 
 /* t / scale in e4m3, as numbers. */
 static const real *e4m3_view(struct ops *o, int slot, struct tensor t, real scale)
@@ -80,6 +90,7 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     f->scale = fp8 ? h->x_scale * h->w_scale : 1;
     f->part = (f->vocab + PARTS * COLS - 1) / (PARTS * COLS) * COLS;
     f->parts = (int)((f->vocab + f->part - 1) / f->part);
+    f->bias = real_view(o, 11, h->bias);
     f->kept = training ? cpu_scratch(o, 2, ROWS * (f->vocab + COLS) / COLS * LD) : NULL;
     f->chunk = cpu_scratch(o, 8, (int64_t)cpu_threads(o) * ROWS * LD);
     f->weights = cpu_scratch(o, 1, cpu_threads(o) * f->width * LD);
@@ -144,7 +155,7 @@ SIMD_INLINE real rounded_sigmoid(real s)
 
 static real softcapped(const struct head *f, real l)
 {
-    real s = sigmoid((l + f->h->cap_b) / f->h->cap_c);
+    real u = (l + f->h->cap_b) / f->h->cap_c, s = f->h->cap_root ? root_cap(u) : sigmoid(u);
     return f->h->cap_a * (f->round ? rounded_sigmoid(s) : s);
 }
 
@@ -184,6 +195,17 @@ SIMD_VERSIONS(softcap,
         *sum += lane[j];
 }
 
+/* The same of h->cap_root. */
+static void softcap_root(real *restrict out, const real *restrict l, int64_t n,
+                         const struct head_loss *h, double *sum)
+{
+    for (int64_t i = 0; i < n; i++) {
+        real s = root_cap((l[i] + h->cap_b) / h->cap_c), e = real_exp(false, h->cap_a * s);
+        out[i] = e * root_slope(s);
+        *sum += e;
+    }
+}
+
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* What the threads share while they go through a block of rows. */
@@ -191,6 +213,7 @@ struct rows {
     struct head *f;
     int64_t row, rows;
     real *dw;
+    real *dbias; /* (V), or NULL */
     bool add;
 };
 
@@ -219,7 +242,7 @@ static void take_targets(const struct rows *r, int64_t first, int64_t n, const r
 static void bar_classes(const struct rows *r, int64_t first, int64_t n, real *chunk, double *sum)
 {
     const struct head_loss *h = r->f->h;
-    const double least_of = exp(-(double)shift_of(r->f));
+    const double least_of = exp(-(double)shift_of(r->f) - (h->cap_root ? (double)h->cap_a : 0));
     const real low = -1000 * h->cap_c;
 
     for (int64_t i = 0; i < r->rows; i++) {
@@ -246,12 +269,19 @@ static void forward_chunk(const struct rows *r, int64_t first, int64_t n, int th
                    f->width, w, ld, 0, chunk, LD);
     for (int64_t i = 0; f->fp8 && i < r->rows; i++)
         round_logits(chunk + i * LD, n);
+    for (int64_t i = 0; f->bias && i < r->rows; i++)
+        for (int64_t j = 0; j < n; j++)
+            chunk[i * LD + j] += f->bias[first + j];
     take_targets(r, first, n, chunk, w, ld);
     if (f->h->never.bits && !f->kept)
         bar_classes(r, first, n, chunk, sum);
-    for (int64_t i = 0; i < r->rows; i++)
-        softcap(f->kept ? kept_chunk(f, first) + i * LD : none, chunk + i * LD, n, f->round, f->h,
-                shift_of(f), &sum[i]);
+    for (int64_t i = 0; i < r->rows; i++) {
+        real *out = f->kept ? kept_chunk(f, first) + i * LD : none;
+        if (f->h->cap_root)
+            softcap_root(out, chunk + i * LD, n, f->h, &sum[i]);
+        else
+            softcap(out, chunk + i * LD, n, f->round, f->h, shift_of(f), &sum[i]);
+    }
     if (f->kept && !f->fp8)
         real_gemm_here(f->bf16, false, true, r->rows, f->width, n, 1, kept_chunk(f, first), LD, w,
                        ld, first % f->part != 0, f->dx_part + first / f->part * ROWS * f->width,
@@ -333,7 +363,9 @@ static real target_grad(const struct rows *r, int64_t i, int k)
     const struct head_loss *h = r->f->h;
     real s = r->f->target[i * MAX_TERMS + k] / h->cap_a;
 
-    return h->seed * h->cap_a / h->cap_c * r->f->mtp[k] * s * (1 - s);
+    real g = h->seed * h->cap_a / h->cap_c * r->f->mtp[k];
+
+    return h->cap_root ? g * root_slope(s) : g * s * (1 - s);
 }
 
 /* Begins the gradient of row i: takes targets out of what is kept, and r x. A row whose weights are
@@ -396,6 +428,9 @@ static void backward_part(void *arg, int64_t first, int64_t n, int thread)
     for (int64_t c = first; c < first + n; c += COLS) {
         int64_t cols = least(first + n - c, COLS);
         const real *dl = f->fp8 ? rounded_chunk(r, c, cols, thread) : kept_chunk(f, c);
+        for (int64_t i = 0; r->dbias && i < r->rows; i++)
+            for (int64_t j = 0; j < cols; j++)
+                r->dbias[c + j] += (f->fp8 ? f->h->g_scale : f->factor[i]) * dl[i * LD + j];
         real_gemm_here(f->bf16, true, false, f->width, cols, r->rows,
                        f->fp8 ? f->h->g_scale * f->h->x_scale : 1,
                        f->fp8 ? f->x + r->row * f->width : f->x_row, f->width, dl, LD, r->add,
@@ -422,7 +457,8 @@ static void backward_rows(struct ops *o, struct rows *r, real *dx)
 void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
                    struct tensor x, struct tensor w, const struct head_loss *h)
 {
-    bool direct = is_real(dw); /* else sum in scratch, so that dw is rounded once */
+    /* Else summed in scratch, so that dw is rounded once, or what is added to it. */
+    bool direct = is_real(dw) && !o->bf16_grads;
     real *g = direct ? real_ptr(dw) : cpu_scratch(o, 6, tensor_count(dw));
     struct head f;
     double sum = 0, next = 0;
@@ -432,13 +468,17 @@ void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
         return;
     assert(dx.rows == x.rows && dx.cols == x.cols && dw.rows == w.rows && dw.cols == w.cols);
     for (int64_t row = 0; row < f.tokens; row += ROWS) {
-        struct rows r = { &f, row, rows_from(&f, row), g, (direct && add) || row > 0 };
+        struct rows r = {
+            &f, row, rows_from(&f, row), g, real_ptr(h->dbias), (direct && add) || row > 0
+        };
         sum += forward_rows(o, &r, &next);
         backward_rows(o, &r, real_ptr(dx) + row * f.width);
     }
     loss[0] += (real)sum;
     if (h->next)
         loss[1] += (real)next;
+    if (!direct && o->bf16_grads)
+        real_round(g, tensor_count(dw));
     if (!direct)
         real_write(dw, 0, g, tensor_count(dw), add);
 }

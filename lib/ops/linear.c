@@ -81,6 +81,8 @@ static void weight_grad(struct ops *o, struct tensor dw, real *dscale, struct te
     if (scale)
         for (int64_t i = 0; i < n; i++)
             g[i] *= *scale;
+    if (o->bf16_grads)
+        real_round(g, n);
     real_write(dw, 0, g, n, add);
 }
 

@@ -9,11 +9,12 @@ struct soften {
 static void softcap(void *arg, int64_t first, int64_t n, int thread)
 {
     const struct soften *f = arg;
+    bool root = f->h->cap_root;
     real a = f->h->cap_a, b = f->h->cap_b, c = 1 / f->h->cap_c, *z = f->z + first;
 
     (void)thread;
     for (int64_t i = 0; i < n; i++)
-        z[i] = a * sigmoid((z[i] + b) * c);
+        z[i] = a * (root ? root_cap((z[i] + b) * c) : sigmoid((z[i] + b) * c));
 }
 
 void cpu_logits(struct ops *o, struct tensor out, struct tensor x, struct tensor w,
@@ -23,6 +24,8 @@ void cpu_logits(struct ops *o, struct tensor out, struct tensor x, struct tensor
 
     assert(out.dtype == DT_REAL);
     cpu_linear_t(o, out, x, w, NULL, NO_TENSOR);
+    if (has(h->bias))
+        cpu_bias(o, out, h->bias, NO_TENSOR, false);
     if (!cpu_failed(o))
         cpu_split(o, tensor_count(out), 1 << 14, softcap, &f);
 }

@@ -9,8 +9,9 @@
  */
 
 /* -- input ------------------------------------------------------------- */
-/* table (n,E/2) from freq (E/4, host): theta = fl32(p f); bf16 cos, sin. */
-OP(rope_table, struct rope r, const float *freq);
+/* table (n,E/2) from freq (E/4, host): theta = fl32(p f), p = row % period, with period 0 the row;
+ * cos, sin in bf16, or exact in f32. */
+OP(rope_table, struct rope r, const float *freq, int period, bool exact);
 
 /* e_t = table[tok_t]; u_t = sum_{j<12} gate_j e_tj; s_t = e_t + lambda s(u_t) e_{t-1}
  * (t >= 1; e, not s, of t-1); x0 = Norm(s). table (V,D), gate (1,12), x0 (T,D). With b->before
@@ -30,6 +31,13 @@ OP(gather, struct tensor out, struct tensor table, const struct lookup *l);
 /* x_t (P) <- x_t times row (token_{t-1} XOR token_t) mod R of signs (R,P), elementwise; row 0 where
  * there is no token before. x (T,P), in place. With signs of +-1 its own backward. */
 OP(pair_signs, struct tensor x, struct tensor signs, const struct batch *b);
+
+/* y (T,D) = Norm(x) times gain (1,D), elementwise: one rounding. gain may be none: 1. */
+OP(norm, struct tensor y, struct tensor x, struct tensor gain);
+/* dx (+)= r dz - x r^3 mean(dz x), r the factor of Norm(x), dz = dy times gain; dgain += sum_t dy Norm(x),
+ * where a gain is given. dx may be dy. */
+OP(norm_bwd, struct tensor dx, bool add, struct tensor dgain, struct tensor dy, struct tensor x,
+   struct tensor gain);
 
 /* -- residual stream ---------------------------------------------------- */
 /* out = sum_k coef_k x_k, with a term of some channels alone in those; y = Norm(out). out may be one
@@ -102,8 +110,16 @@ OP(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struct
 OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
    struct tensor post);
 
+/* y (T,O) = y + b (+ residual), or with relu2 max(y + b, 0)^2; b (1,O) or none. y may be residual. */
+OP(bias, struct tensor y, struct tensor b, struct tensor residual, bool relu2);
+/* With post (T,O), relu2's result: dy <- 2 dy sqrt(post) first. db += sum_t dy_t, unless db is none. */
+OP(bias_bwd, struct tensor db, struct tensor dy, struct tensor post);
+/* Rows of w (n E, D), of n heads of E: in each head row 2m = from's row m, row 2m + 1 = from's row m + E/2,
+ * m < E/4; behind them from's other rows in their order. back: the inverse. Types may differ. */
+OP(pair_rows, struct tensor w, struct tensor from, int head_dim, bool back);
+
 /* -- attention ------------------------------------------------------------ */
-/* q, k, v from a layer's normed input x (T,D): with raw = scale x w^T, w (3D,D), q and k are Norm of raw over
+/* q, k, v from a layer's normed input x (T,D): with raw = scale x w^T (+ bias), w (3D,D), q and k are Norm of raw over
  * each head's E channels, rotated by -theta, k offset; v is raw's, + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t =
  * table[token_t], when a table is given. u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5.
  * factor (2H,T) f32, or none: Norm's factor of each head of q, then of k, for attention_bwd. raw (T,3D):
@@ -112,8 +128,9 @@ OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, c
  * s->cache, where there is one; with its values_apart v goes to v.
  * scale NULL: 1. gate (H,12); y (T,12 or more); table (V,D); q, v (T,D). */
 OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor, struct tensor raw,
-   struct tensor x, struct tensor w, const real *scale, const struct qkv_shape *s, struct rope r,
-   struct tensor y, struct tensor gate, struct tensor table, const struct batch *b);
+   struct tensor x, struct tensor w, const real *scale, struct tensor bias,
+   const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
+   struct tensor table, const struct batch *b);
 /* dtable_rows (T,D) written: gradient of e_t, its part through a split gate included; dy12 (T,12)
  * added to: gradient of y's first 12 (split_gate: 6) channels through this gate. dqkv's last D columns are the
  * gradient of v: where dv (T,D) is given, written from it. Without a table that is all. */
@@ -144,10 +161,10 @@ OP(attention_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct
    enum values_grad values, struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
    struct tensor lse, struct tensor delta, const struct attn_shape *s, const struct qk_made *m);
 /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). a not NULL: of what struct
- * xsa makes of x. */
+ * xsa makes of x. Without a gate there is none of it: x is the result (attention_cached, too). */
 OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads,
    const struct xsa *a);
-/* dx written (may be dout); dgate added; dy12 (T,12) written (so it must run before value_bwd).
+/* Without a gate: delta alone, dx being dout. dx written (may be dout); dgate added; dy12 (T,12) written (so it must run before value_bwd).
  * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
  * attention (which x is the result of) counts its R rows of h heads in the same memory. */
 OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,
@@ -162,7 +179,7 @@ OP(gate_logits_bwd, struct tensor dy12, bool add, struct tensor de, struct tenso
    struct tensor dz, struct tensor y, struct tensor e, struct tensor gate);
 
 /* -- head ------------------------------------------------------------------ */
-/* x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
+/* Logits are x w (+ bias). x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
  * loss_t = sum_{k<n_mtp, t+k<T} mtp_k (lse_t - z_{t, tgt[t+k]}). With h->whole the gradient of lse_t
  * has all mtp_k in the last rows, too. With h->prefix there is one term more, of weight mtp_n_mtp,
  * whose class is prefix[tgt[t]]; where that is -1, there is none. With h->next

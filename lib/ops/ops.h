@@ -91,7 +91,7 @@ struct next_rows {
 };
 
 /* Cosines and sines by position: rows of E/2 numbers, cosine and sine of each of the E/4 frequencies,
- * rounded to bf16 (record-61.md 2.5). */
+ * rounded to bf16 (record-61.md 2.5), or of type f32 and not rounded. */
 struct rope {
     struct tensor table;
 };
@@ -238,6 +238,9 @@ struct head_loss {
     bool fp8; /* e4m3 x, w and e5m2 gradient with the scales below */
     real x_scale, w_scale, g_scale;
     real cap_a, cap_b, cap_c; /* z = a s((l + b) / c) */
+    bool cap_root; /* z = a u / sqrt(1 + u^2), u = (l + b) / c */
+    struct tensor bias; /* (1,V), added to each row of logits; or none */
+    struct tensor dbias; /* training: (1,V) its gradient, added to */
     struct tensor w8; /* with fp8: (D,V) codes of w / w_scale, or none: made from w */
     bool whole; /* the gradient of each row has the sum of all mtp_k, also where t + k >= T */
     bool bf16_sigmoid; /* s is rounded to bf16 */
@@ -269,7 +272,8 @@ struct adam_param {
     struct row_scaled m, v;
     real *largest; /* device (2): what adam_largest writes; or NULL */
     const struct fp8_copy *copy; /* of w as stored, or of the value; NULL: none */
-    struct tensor compute; /* bf16: of w in f16, or without a w of the copy, as stored; or none */
+    struct tensor
+        compute; /* bf16: of w in f32 or f16, or without a w of the copy, as stored; or none */
     double beta1, beta2;
     enum adam_decay decay;
     bool eps_inside; /* sqrt(v + eps), not sqrt(v) + eps */
@@ -369,6 +373,9 @@ struct ops {
     int transpose_sms; /* of a GPU, which transpose takes at most, so that a collective at the same
                           time finds some free; 0: all */
     bool bf16_products; /* of a CPU: linear layers and the head round operands to bf16 */
+    bool
+        bf16_grads; /* the caller's to set: what a product or a table's gradient adds to a weight's is
+                        rounded to bf16 before */
 
     /* -- memory and order ------------------------------------------------- */
     void (*free)(struct ops *o);

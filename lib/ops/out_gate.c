@@ -67,6 +67,14 @@ void cpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tens
         }
 }
 
+/* delta of row t and head h: the sum over the head's channels of d and x. */
+static void put_delta(struct tensor delta, int64_t t, int64_t h, int64_t heads, const real *d,
+                      const real *x, int64_t size)
+{
+    int64_t index = t * heads + h; /* among the heads of all rows */
+    real_ptr(delta)[index % delta.rows * delta.cols + index / delta.rows] = real_dot(d, x, size);
+}
+
 void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
                       struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
                       struct tensor gate, int heads, const struct xsa *a)
@@ -78,8 +86,13 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
 
     if (cpu_failed(o))
         return;
-    assert(width % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
     assert(tensor_count(delta) == x.rows * heads && delta.dtype == DT_REAL);
+    for (int64_t i = 0; i < x.rows * heads && !has(gate); i++)
+        put_delta(delta, i / heads, i % heads, heads, real_ptr(dout) + i * size,
+                  real_ptr(x) + i * size, size);
+    if (!has(gate))
+        return;
+    assert(width % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
     memset(dw, 0, (size_t)n * sizeof *dw);
     memset(dalpha, 0, (size_t)heads * sizeof *dalpha);
     for (int64_t t = 0; t < x.rows; t++) {
@@ -99,7 +112,6 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
                 gated = z;
             }
             real du = real_dot(dy, gated, size) * open * (1 - open);
-            int64_t index = t * heads + h; /* among the heads of all rows */
             for (int j = 0; j < GATE_WIDTH; j++) {
                 dwh[j] += du * yt[j];
                 dyt[j] += du * wh[j];
@@ -108,8 +120,7 @@ void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, stru
                 d[i] = open * dy[i];
             if (a)
                 dalpha[h] += take_away_bwd(d, real_ptr(a->dv) + at, xh, &v, size);
-            real_ptr(delta)[index % delta.rows * delta.cols + index / delta.rows] =
-                real_dot(d, xh, size);
+            put_delta(delta, t, h, heads, d, xh, size);
         }
     }
     real_write(dgate, 0, dw, n, true);

@@ -25,7 +25,7 @@ void cpu_gather(struct ops *o, struct tensor out, struct tensor table, const str
 struct job {
     struct tensor dtable, dx, dx2;
     const struct lookup *l;
-    bool add;
+    bool add, round;
     real *sum; /* (D) of each thread */
 };
 
@@ -46,6 +46,8 @@ static void some_rows(void *arg, int64_t row, int64_t rows, int thread)
             if (has(j->dx2))
                 add_row(sum, real_ptr(j->dx2) + at, width);
         }
+        if (j->round)
+            real_round(sum, width);
         real_write(j->dtable, v * width, sum, width, j->add);
     }
 }
@@ -56,7 +58,9 @@ void cpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
                     const struct lookup *l, bool add)
 {
     int64_t width = dtable.cols;
-    struct job job = { dtable, dx, dx2, l, add, cpu_scratch(o, 0, cpu_threads(o) * width) };
+    struct job job = {
+        dtable, dx, dx2, l, add, o->bf16_grads, cpu_scratch(o, 0, cpu_threads(o) * width)
+    };
 
     if (cpu_failed(o))
         return;

@@ -370,6 +370,8 @@ static void write_weight(const struct call *c, struct tensor second, const real 
                        &hyper_of(c)->write, gate_of(c));
     if (q->master.t.data)
         ops_of(c)->store(ops_of(c), &weight, exact);
+    else if (weight.compute.data)
+        ops_of(c)->copy(ops_of(c), weight.compute, exact);
     else if (weight.copy)
         ops_of(c)->quantize(ops_of(c), &copy, weight.w);
 }

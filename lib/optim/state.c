@@ -219,6 +219,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
         return rc;
     o->transpose_sms = r->order.transpose_sms;
     o->bf16_products = r->precision.bf16_products;
+    o->bf16_grads = r->precision.bf16_grads;
     z->hyper = o->alloc(o, sizeof *z->hyper, "hyperparameters of a step");
     if (recipe_has_gate(r))
         z->gate = o->alloc(o, sizeof *z->gate, "gate of a step");
@@ -390,8 +391,8 @@ static int store_numbers(struct optim *z, int i, float *x)
     for (int64_t r = 0; r < rows && !rc && fixed > 0; r++)
         ((real *)scales.data)[r] = fixed;
     if (!rc) {
-        weight_store(&(struct adam_param){ .w = t == DT_F16 ? codes : NO_TENSOR,
-                                           .copy = t == DT_F16 ? NULL : &copy,
+        weight_store(&(struct adam_param){ .w = t == DT_E4M3 ? NO_TENSOR : codes,
+                                           .copy = t == DT_E4M3 ? &copy : NULL,
                                            .compute = w },
                      tensor_of(x, DT_REAL, rows, p->w.cols));
         z->ops->upload(z->ops, p->w.data, w.data, tensor_bytes(w));
@@ -407,13 +408,27 @@ static int store_numbers(struct optim *z, int i, float *x)
     return rc;
 }
 
-/* reads: the numbers; NULL: those of the bf16 weight. */
-static int store_weight(struct optim *z, int i, const float *reads)
+/* Of a weight that is kept in f32: its initial values. */
+static void initial_numbers(const struct initial *v, int i, const struct param_spec *s, float *x)
+{
+    size_t each = (size_t)(s->rows * s->cols);
+    for (int64_t m = 0; m < s->matrices; m++) {
+        const float *from = initial_matrix(v, i, m);
+        for (size_t k = 0; k < each; k++)
+            x[(size_t)m * each + k] = from ? from[k] : 0;
+    }
+}
+
+/* v: initial values, NULL: those of the bf16 weight. */
+static int store_weight(struct optim *z, int i, const struct initial *v)
 {
     struct tensor w = z->banks->p[i].w;
+    const float *reads = initial_reads(v, i);
     float *x = malloc((size_t)tensor_count(w) * sizeof *x);
     int rc = x ? 0 : err_memory();
-    if (!rc && reads)
+    if (!rc && v && z->recipe->params[i].stored == DT_F32)
+        initial_numbers(v, i, &z->recipe->params[i], x);
+    else if (!rc && reads)
         memcpy(x, reads, (size_t)tensor_count(w) * sizeof *x);
     else if (!rc)
         rc = download_bf16(z->ops, x, w);
@@ -469,7 +484,7 @@ static int load_weight(struct optim *z, int i)
     }
     t.data = codes;
     for (int64_t r = 0; r < t.rows && !rc; r++)
-        scaled_read(x + r * t.cols, t, r * t.cols, (int)t.cols, t.dtype == DT_F16 ? 1 : held[r]);
+        scaled_read(x + r * t.cols, t, r * t.cols, (int)t.cols, t.dtype == DT_E4M3 ? held[r] : 1);
     for (int64_t k = 0; k < n && !rc; k++) {
         w[k] = bf16_from_f32(x[k]);
         x[k] = bf16_to_f32(w[k]);
@@ -499,7 +514,7 @@ int optim_masters(struct optim *z, const struct initial *v)
     for (int i = 0; i < z->recipe->n_params && !rc; i++) {
         rc = make_master(z, i, initial_exact(v, i));
         if (!rc && z->recipe->params[i].stored != DT_NONE)
-            rc = store_weight(z, i, initial_reads(v, i));
+            rc = store_weight(z, i, v);
     }
     if (!rc)
         banks_quantize(z->banks);
@@ -520,9 +535,9 @@ struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *co
                                      .amax = q->amax,
                                      .rows = scale > 0 ? NULL : q->stored_scale.data,
                                      .top = q->amax_top };
-    return (struct adam_param){ .w = !apart                      ? p->w_own
-                                     : q->stored.dtype == DT_F16 ? q->stored
-                                                                 : NO_TENSOR,
+    return (struct adam_param){ .w = !apart                       ? p->w_own
+                                     : q->stored.dtype != DT_E4M3 ? q->stored
+                                                                  : NO_TENSOR,
                                 .compute = apart ? p->w_own : NO_TENSOR,
                                 .copy = copy->codes.data ? copy : NULL,
                                 .gate = optim_gate(z) };

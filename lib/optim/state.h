@@ -46,7 +46,7 @@ struct optim_param {
     /* Some of them by name; empty where the parameter has none. */
     struct tensor mantissa;
     struct row_scaled exp_avg, exp_avg_sq, master;
-    struct tensor stored; /* a weight in f16 or e4m3, of which w is a bf16 copy */
+    struct tensor stored; /* a weight in f32, f16 or e4m3, of which w is a bf16 copy */
     struct tensor stored_scale; /* e4m3: (rows,1), a fixed one in each row for checkpoints */
     struct tensor amax_history; /* with a delayed scale: (n,1), of all ranks, newest first */
 

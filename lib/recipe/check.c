@@ -7,11 +7,26 @@
 #include "base/suggest.h"
 #include "recipe/initial.h"
 
+enum when {
+    ALWAYS,
+    NEVER,
+    WITH_BACKOUT,
+    WITH_SKIP,
+    WITH_BIGRAMS,
+    WITH_LANES,
+    WITH_POST,
+    WITH_FOLD,
+    WITH_AFTER,
+    WITH_SMEAR,
+    WITH_GATES,
+    WITH_VALUES
+};
 static const struct param_role {
     const char *label;
     int times;
     const char *rows, *cols;
     bool added;
+    enum when needed;
 } param_roles[] = {
 #define PARAM_ROLE(label, ...) { #label, __VA_ARGS__ },
 #include "recipe/role_list.h"
@@ -22,7 +37,6 @@ enum param_role_index {
     N_PARAM_ROLES
 };
 
-enum when { ALWAYS, WITH_BACKOUT, WITH_SKIP, WITH_BIGRAMS, WITH_LANES, WITH_POST, WITH_FOLD };
 static const struct scalar_role {
     const char *name;
     int count;
@@ -69,8 +83,13 @@ int64_t recipe_size(const struct recipe *r, char letter)
     case 'p': return r->model.bigram.width;
     case 's': return r->model.bigram.signs;
     case 'x': return r->model.xsa ? r->n_layers : 0;
-    case 'a': return recipe_split_attn(r) ? 0 : r->model.width;
+    case 'a': return recipe_split_attn(r) || recipe_own_attn(r) ? 0 : r->model.width;
     case 'q': return recipe_split_attn(r) ? r->model.width : 0;
+    case 'i': return recipe_own_attn(r) ? r->model.width : 0;
+    case 'm': return recipe_own_mlp(r) ? 0 : r->model.mlp_width;
+    case 'n': return recipe_own_mlp(r) ? r->model.mlp_width : 0;
+    case 'k': return recipe_own_mlp(r) ? r->model.width : 0;
+    case 'l': return r->n_layers;
     case 't': return r->token_coefs.hidden;
     case 'c': return r->token_coefs.width;
     case 'w': return r->model.gate_table;
@@ -86,11 +105,38 @@ static int64_t size_of(const struct recipe *r, const char *size)
     return times * recipe_size(r, *size);
 }
 
-/* How often a role's parameter has the rows of the role. */
+/* Returns how often a role's parameter has the rows of the role; 0: the recipe has none. */
 static int64_t multiple(const struct recipe *r, const struct param_role *role)
 {
-    const struct param_spec *p = &r->params[recipe_param(r, role->label)];
-    return p->matrices * p->rows / size_of(r, role->rows);
+    int i = recipe_param(r, role->label);
+    return i < 0 || !size_of(r, role->rows)
+               ? 0
+               : r->params[i].matrices * r->params[i].rows / size_of(r, role->rows);
+}
+
+/* True if the model needs what a row of role_list.h has `when` for. */
+static bool needed(const struct recipe *r, enum when when)
+{
+    bool lanes = r->model.lanes >= 0, gates = false, values = false;
+    for (int i = 0; i < r->n_layers; i++) {
+        gates |= r->layers[i].attention != ATTN_NONE && r->layers[i].out_gate >= 0;
+        values |= r->layers[i].value >= 0;
+    }
+    switch (when) {
+    case ALWAYS: return true;
+    case NEVER: return false;
+    case WITH_BACKOUT: return r->model.backout >= 0;
+    case WITH_SKIP: return r->model.skip.to >= 0;
+    case WITH_BIGRAMS: return r->model.bigram.rows > 0;
+    case WITH_LANES: return lanes;
+    case WITH_POST: return lanes || r->model.post_single;
+    case WITH_FOLD: return lanes || r->model.fold_mlp;
+    case WITH_AFTER: return r->model.inject == INJECT_AFTER;
+    case WITH_SMEAR: return recipe_param(r, "smear_gate") >= 0 || recipe_scalar(r, "smear") != NULL;
+    case WITH_GATES: return gates;
+    case WITH_VALUES: return values;
+    }
+    return false;
 }
 
 static int check_param_role(const struct recipe *r, const struct param_role *role, bool *read)
@@ -100,7 +146,9 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
     if (!unit || !cols)
         return 0;
     if (i < 0)
-        return recipe_error(r, NULL, "parameters: the model needs '%s'", role->label);
+        return needed(r, role->needed)
+                   ? recipe_error(r, NULL, "parameters: the model needs '%s'", role->label)
+                   : 0;
     const struct param_spec *p = &r->params[i];
     int64_t rows = p->matrices * p->rows;
     if (p->cols != cols || rows % unit || (role->times && rows != role->times * unit))
@@ -138,7 +186,7 @@ static int check_param(const struct recipe *r, const struct param_spec *p)
         return recipe_error(r, e, "'%s' is no parameter", p->init_text);
     const struct param_spec *s = &r->params[from];
     if (s->matrices * p->matrices == 1 && s->rows == p->cols && s->cols == p->rows &&
-        s->dtype == p->dtype && s->init[0].kind != INIT_TRANSPOSE)
+        s->dtype == p->dtype && p->stored != DT_F32 && s->init[0].kind != INIT_TRANSPOSE)
         return 0;
     return recipe_error(r, e,
                         "initial values: '%s' has not the transposed shape or the same "
@@ -147,12 +195,34 @@ static int check_param(const struct recipe *r, const struct param_spec *p)
 }
 
 /* Q, K and V of a layer are put together, and their gradients cleared together. */
+static int check_together(const struct recipe *r, const char *first, const char *other, bool bank)
+{
+    int i = recipe_param(r, first), k = recipe_param(r, other);
+    const struct param_spec *p = &r->params[i < 0 ? 0 : i], *q = &r->params[k < 0 ? 0 : k];
+    if (i < 0 || k < 0 ||
+        ((!bank || (p->dtype == q->dtype && recipe_gradient(r, p) == recipe_gradient(r, q))) &&
+         p->every == q->every))
+        return 0;
+    return recipe_error(r, recipe_find(r, "parameters", other), "expected the %s of '%s'",
+                        bank ? "types and steps" : "steps", first);
+}
+
 static int check_split_attn(const struct recipe *r)
 {
     int qk = recipe_param(r, "qk_bank"), vo = recipe_param(r, "vo_bank");
-    const struct param_spec *p = &r->params[qk < 0 ? 0 : qk], *q = &r->params[vo < 0 ? 0 : vo];
-    if (qk < 0 || vo < 0 ||
-        (p->dtype == q->dtype && !strcmp(p->rule.name, q->rule.name) && p->every == q->every))
+    int rc = check_together(r, "q_bank", "k_bank", true);
+    if (!rc)
+        rc = check_together(r, "q_bank", "v_bank", true);
+    if (!rc)
+        rc = check_together(r, "q_bank", "o_bank", true);
+    if (!rc)
+        rc = check_together(r, "q_bank", "qkv_bias", false);
+    if (!rc)
+        rc = check_together(r, "up_bank", "down_bank", true);
+    if (rc || qk < 0 || vo < 0)
+        return rc;
+    const struct param_spec *p = &r->params[qk], *q = &r->params[vo];
+    if (p->dtype == q->dtype && !strcmp(p->rule.name, q->rule.name) && p->every == q->every)
         return 0;
     return recipe_error(r, recipe_find(r, "parameters", "vo_bank"),
                         "expected the type, rule and steps of 'qk_bank'");
@@ -169,21 +239,6 @@ static int check_params(const struct recipe *r, bool *read)
 }
 
 /* -- scalars --------------------------------------------------------------------------- */
-
-static bool needed(const struct recipe *r, enum when when)
-{
-    bool lanes = r->model.lanes >= 0;
-    switch (when) {
-    case ALWAYS: return true;
-    case WITH_BACKOUT: return r->model.backout >= 0;
-    case WITH_SKIP: return r->model.skip.to >= 0;
-    case WITH_BIGRAMS: return r->model.bigram.rows > 0;
-    case WITH_LANES: return lanes;
-    case WITH_POST: return lanes || r->model.post_single;
-    case WITH_FOLD: return lanes || r->model.fold_mlp;
-    }
-    return false;
-}
 
 static const struct scalar_role *scalar_role(const char *name)
 {
@@ -282,6 +337,12 @@ static int check_value(const struct recipe *r, const struct recipe_line *e, int 
     return 0;
 }
 
+/* Returns the role of attention's bank: one of those, where Q, K, V and O are in two banks or in four. */
+static int attention_role(const struct recipe *r, int split, int own)
+{
+    return recipe_own_attn(r) ? own : recipe_split_attn(r) ? split : ROLE_attn;
+}
+
 static int check_layer(const struct recipe *r, int i, bool *read)
 {
     const struct layer_spec *l = &r->layers[i];
@@ -290,14 +351,17 @@ static int check_layer(const struct recipe *r, int i, bool *read)
         int64_t index;
         int role;
     } use[] = {
-        { "attention bank", l->bank, recipe_split_attn(r) ? ROLE_qk_bank : ROLE_attn },
-        { "attention bank", l->bank, recipe_split_attn(r) ? ROLE_vo_bank : ROLE_attn },
-        { "MLP", l->mlp, ROLE_mlp },
+        { "attention bank", l->bank, attention_role(r, ROLE_qk_bank, ROLE_q_bank) },
+        { "attention bank", l->bank, attention_role(r, ROLE_vo_bank, ROLE_k_bank) },
+        { "attention bank", l->bank, attention_role(r, ROLE_vo_bank, ROLE_v_bank) },
+        { "attention bank", l->bank, attention_role(r, ROLE_vo_bank, ROLE_o_bank) },
+        { "MLP", l->mlp, recipe_own_mlp(r) ? ROLE_up_bank : ROLE_mlp },
+        { "MLP", l->mlp, recipe_own_mlp(r) ? ROLE_down_bank : ROLE_mlp },
         { "output gate", l->out_gate, ROLE_attn_gate_bank },
         { "value gate", l->value_gate, ROLE_ve_gate_bank },
     };
     for (size_t k = 0; k < sizeof use / sizeof *use; k++)
-        if (use[k].index >= multiple(r, &param_roles[use[k].role]))
+        if (use[k].index >= 0 && use[k].index >= multiple(r, &param_roles[use[k].role]))
             return recipe_error(r, recipe_find_row(r, "layers", i), "%s %lld is outside '%s'",
                                 use[k].what, (long long)use[k].index,
                                 param_roles[use[k].role].label);
@@ -308,6 +372,19 @@ static int check_layer(const struct recipe *r, int i, bool *read)
         (l->value >= 0 || (r->model.lanes >= 0 && i >= r->model.lanes)))
         return recipe_error(r, recipe_find_row(r, "layers", i), "%s needs attention",
                             l->value >= 0 ? "a value embedding" : "a layer of two lanes");
+    if (l->out_gate >= 0 && recipe_param(r, "attn_gain") >= 0)
+        return recipe_error(
+            r, recipe_find_row(r, "layers", i),
+            "a gate reads the norm without a gain: expected '-', or no 'attn_gain'");
+    if (r->model.rope_halves && l->attention != ATTN_NONE &&
+        (l->key_offset || l->spare >= 0 || !(recipe_own_attn(r) || recipe_split_attn(r))))
+        return recipe_error(
+            r, recipe_find_row(r, "layers", i),
+            "rope_pairs = halves: expected q_bank, k_bank and v_bank, or qk_bank and "
+            "vo_bank, and no key offset");
+    if (r->model.xsa && l->attention == ATTN_PLAIN && l->out_gate < 0)
+        return recipe_error(r, recipe_find_row(r, "layers", i),
+                            "exclusive attention needs an output gate");
     int rc = check_own(r, i);
     if (!rc)
         rc = check_spare(r, i);
@@ -434,6 +511,9 @@ static int check_attend_as(const struct recipe *r)
 static int check_layers(const struct recipe *r, bool *read)
 {
     int rc = check_taps(r);
+    if (!rc && recipe_param(r, "smear_gate") >= 0 && recipe_param(r, "embed_gain") >= 0)
+        rc = recipe_error(r, recipe_find(r, "parameters", "embed_gain"),
+                          "the smear's norm has no gain: expected no 'smear_gate'");
     for (int i = 0; i < r->n_layers && !rc; i++)
         rc = check_layer(r, i, read);
     if (!rc && r->model.lanes >= 0 && r->model.bigram.rows &&
@@ -448,8 +528,10 @@ static int check_layers(const struct recipe *r, bool *read)
 /* Only what the forward waits for may be gathered late. */
 static int check_late(const struct recipe *r)
 {
-    static const char *const waits[] = { "attn",    "qk_bank", "vo_bank",      "mlp",
-                                         "lm_head", "embed",   "bigram_embed", "gate_table" };
+    static const char *const waits[] = { "attn",         "qk_bank",   "vo_bank", "q_bank",
+                                         "k_bank",       "v_bank",    "o_bank",  "mlp",
+                                         "up_bank",      "down_bank", "lm_head", "embed",
+                                         "bigram_embed", "gate_table" };
     for (int k = 0; k < r->order.n_late; k++) {
         const char *label = r->params[r->order.late[k]].label;
         bool ok = false;

@@ -51,7 +51,7 @@ static int64_t drawn_before(const struct param_spec *s, int64_t matrix)
 
 static size_t matrix_bytes(const struct param_spec *s)
 {
-    return (size_t)(s->rows * s->cols) * dtype_size(s->dtype);
+    return (size_t)(s->rows * s->cols) * dtype_size(initial_dtype(s));
 }
 
 const float *initial_exact(const struct initial *v, int i) { return v ? v->exact[i] : NULL; }
@@ -78,7 +78,7 @@ const void *initial_matrix(const struct initial *v, int i, int64_t m)
 
 static void put(const struct param_spec *s, void *out, int64_t i, float x)
 {
-    if (s->dtype == DT_BF16)
+    if (initial_dtype(s) == DT_BF16)
         ((uint16_t *)out)[i] = bf16_from_f32(x);
     else
         ((float *)out)[i] = x;
@@ -167,6 +167,9 @@ static int draw_piece(void *arg, int at)
             rng_normals(&rng, index, m, x);
             for (int64_t j = 0; j < m; j++)
                 put(s, out, i + j, x[j] < 0 ? -1 : 1);
+        } else if (init->kind == INIT_ONE) {
+            for (int64_t j = 0; j < m; j++)
+                put(s, out, i + j, 1);
         }
     }
     return 0;
@@ -196,7 +199,8 @@ static size_t elements(const struct param_spec *s)
 
 static float get(const struct param_spec *s, const void *x, size_t i)
 {
-    return s->dtype == DT_BF16 ? bf16_to_f32(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+    return initial_dtype(s) == DT_BF16 ? bf16_to_f32(((const uint16_t *)x)[i])
+                                       : ((const float *)x)[i];
 }
 
 /* x: numbers of a parameter of one matrix. */
@@ -221,11 +225,11 @@ static bool is_needed(const struct recipe *r, int i)
 static void drop(struct initial *v, int i)
 {
     const struct param_spec *s = &v->r->params[i];
-    if (s->dtype == DT_F32) {
+    if (initial_dtype(s) == DT_F32) {
         free(v->exact[i]);
         v->exact[i] = NULL;
     }
-    if (s->stored == DT_NONE) {
+    if (s->stored == DT_NONE || s->stored == DT_F32) {
         free(v->reads[i]);
         v->reads[i] = NULL;
     }
@@ -258,11 +262,11 @@ static int set_data(struct initial *v, int i)
     const struct param_spec *s = &v->r->params[i];
     bool even = recipe_rounding(s) == WEIGHT_EVEN;
     size_t n = elements(s);
-    if (!(v->data[i] = malloc(n * dtype_size(s->dtype) + 1)))
+    if (!(v->data[i] = malloc(n * dtype_size(initial_dtype(s)) + 1)))
         return err_memory();
     for (size_t k = 0; k < n; k++) {
         float x = v->exact[i][k];
-        if (s->dtype == DT_BF16)
+        if (initial_dtype(s) == DT_BF16)
             x = even ? v->reads[i][k] : bf16_to_f32(recipe_bf16(s, x));
         put(s, v->data[i], (int64_t)k, x);
     }

@@ -46,7 +46,12 @@ int initial_values(const struct param_spec *s, void *out) MUST_CHECK;
 int initial_wait(struct initial *v, int i) MUST_CHECK;
 /* The parameter whose transpose i begins as, which then has no values of its own here; -1: none. */
 int initial_transposed(const struct initial *v, int i);
-/* After waiting: values (rows,cols) of its matrix m in the parameter's type; NULL: zeros. */
+/* The type of those values: the weight's, f32 where it is kept in f32. */
+static inline enum dtype initial_dtype(const struct param_spec *s)
+{
+    return s->stored == DT_F32 ? DT_F32 : s->dtype;
+}
+/* After waiting: values (rows,cols) of its matrix m in that type; NULL: zeros. */
 const void *initial_matrix(const struct initial *v, int i, int64_t m);
 /* All matrices in f32, where the source has more than that: what an optimizer keeps of a bf16 weight;
  * what the forward pass reads of one that is stored in f16 or e4m3. NULL: the same. */

@@ -65,6 +65,9 @@ static const struct key keys[] = {
     { "model", "rope_base", K_REAL, F(model.rope_base), 1, 1e9, NULL, NULL },
     { "model", "rope_windows", K_WINDOWS, F(model.rope_windows), 1, 1 << 16, "-", NULL },
     { "model", "softcap", K_REAL3, F(model.softcap.a), -1e6, 1e6, NULL, NULL },
+    { "model", "softcap_form", K_TRUTH, F(model.softcap.root), 0, 0, "sigmoid", "sigmoid|root" },
+    { "model", "rope_pairs", K_TRUTH, F(model.rope_halves), 0, 0, "neighbours",
+      "neighbours|halves" },
     { "model", "skip", K_INT2, F(model.skip.from), -1, MAX_LAYERS, NULL, NULL },
     { "model", "skip_tap", K_WORD, F(model.skip.tap), 0, 0, "layer", "layer|attention" },
     { "model", "backout", K_INT, F(model.backout), -1, MAX_LAYERS, NULL, NULL },
@@ -99,6 +102,7 @@ static const struct key keys[] = {
     { "optimizer", "adam_correction", K_BOOL, F(optimizer.adam.correction), 0, 0, "yes", NULL },
     { "optimizer", "clip", K_REAL, F(optimizer.clip), 0, 1e30, "0", NULL },
     { "optimizer", "loss_scale", K_REAL, F(optimizer.loss_scale), 1e-30, 1e30, "1", NULL },
+    { "optimizer", "loss", K_TRUTH, F(optimizer.loss_sum), 0, 0, "mean", "mean|sum" },
     { "optimizer", "max_skips", K_INT, F(optimizer.max_skips), 0, 1e9, "0", NULL },
     { "optimizer", "grad_norm", K_BOOL, F(optimizer.grad_norm), 0, 0, "no", NULL },
     { "optimizer", "muon_lr", K_REAL, F(optimizer.muon.lr), 0, 1e3, NULL, NULL },
@@ -132,7 +136,7 @@ static const struct key keys[] = {
     { "schedule", "untie_state", K_WORD, F(schedule.untie_state), 0, 0, "carry", "carry|zero" },
     { "data", "chunks", K_INT, F(data.chunks), 1, 1 << 16, NULL, NULL },
     { "data", "bos", K_INT, F(data.bos), -1, 1 << 24, "-1", NULL },
-    { "data", "cut", K_WORD, F(data.cut), 0, 0, "document", "document|pieces" },
+    { "data", "cut", K_WORD, F(data.cut), 0, 0, "document", "document|pieces|rows" },
     { "data", "piece", K_INT, F(data.piece), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "data", "max_documents", K_INT, F(data.max_documents), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "data", "expect", K_HASH, F(data.expect), 0, 0, "-", NULL },
@@ -144,6 +148,7 @@ static const struct key keys[] = {
     { "data", "val_canonical", K_BOOL, F(data.val.canonical), 0, 0, "no", NULL },
     { "data", "checkpoint_every", K_I64, F(data.checkpoint_every), 0, 1e9, "0", NULL },
     { "precision", "gradients", K_DTYPE, F(precision.gradients), 0, 0, "weight", DTYPE_CHOICES },
+    { "precision", "micro_gradients", K_TRUTH, F(precision.bf16_grads), 0, 0, "f32", "f32|bf16" },
     { "precision", "adam_states", K_DTYPE, F(precision.adam.states), 0, 0, "f32", STATE_CHOICES },
     { "precision", "adam_master", K_WORD, F(precision.adam.master), 0, 0, "none",
       "none|f32|nearest|truncate|f16" },
@@ -160,6 +165,7 @@ static const struct key keys[] = {
       "bf16|fp8" },
     { "precision", "head_sigmoid", K_TRUTH, F(precision.head.sigmoid_bf16), 0, 0, "f32",
       "f32|bf16" },
+    { "precision", "rope", K_TRUTH, F(precision.f32_rope), 0, 0, "bf16", "bf16|f32" },
     { "precision", "head_block", K_INT, F(precision.head.block), 0, MAX_CHUNK_TOKENS, "0", NULL },
     { "precision", "head_scale_micro", K_BOOL, F(precision.head.scale_micro), 0, 0, "no", NULL },
     { "precision", "cpu_products", K_TRUTH, F(precision.bf16_products), 0, 0, "f32", "f32|bf16" },
@@ -171,10 +177,19 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
  * which must stay. A new key stands here. */
-static const char *const quiet[] = { "model.rope_windows", "data.cut",
-                                     "data.piece",         "data.max_documents",
-                                     "precision.fuse",     "optimizer.grad_norm",
-                                     "data.expect",        NULL };
+static const char *const quiet[] = { "model.rope_windows",
+                                     "model.softcap_form",
+                                     "model.rope_pairs",
+                                     "data.cut",
+                                     "data.piece",
+                                     "data.max_documents",
+                                     "precision.fuse",
+                                     "precision.micro_gradients",
+                                     "precision.rope",
+                                     "optimizer.grad_norm",
+                                     "optimizer.loss",
+                                     "data.expect",
+                                     NULL };
 
 /* A number, or a fraction such as 100/448. */
 int recipe_real(const char *text, const char *what, double lo, double hi, double *out)
@@ -591,9 +606,36 @@ static int check_stages(struct recipe *r)
     return 0;
 }
 
+/* Rows have one length, of which all batches are made. */
+static int check_rows(struct recipe *r)
+{
+    int row = r->stages[0].sequence;
+    for (int i = 0; i < r->n_stages; i++)
+        if (r->stages[i].sequence != row || r->stages[i].tokens / r->data.chunks % row)
+            return recipe_error(r, recipe_find_row(r, "stages", i),
+                                "cut = rows: expected rows of one length, that of stage 0, %d, "
+                                "which divides the %lld tokens of a micro-batch; found %d",
+                                row, (long long)(r->stages[i].tokens / r->data.chunks),
+                                r->stages[i].sequence);
+    int64_t most = r->data.val.chunk;
+    for (int i = 0; i < r->n_stages; i++)
+        if (r->stages[i].tokens / r->data.chunks > most)
+            most = r->stages[i].tokens / r->data.chunks;
+    if (r->data.max_documents < most / row)
+        r->data.max_documents = (int)(most / row);
+    if (r->data.val.chunk % row)
+        return recipe_error(r, recipe_find(r, "data", "val_chunk"),
+                            "cut = rows: expected a multiple of a row, %d tokens, found %lld", row,
+                            (long long)r->data.val.chunk);
+    return 0;
+}
+
 static int check_data(struct recipe *r)
 {
     bool said = r->data.piece;
+    int rc = r->data.cut == CUT_ROWS ? check_rows(r) : 0;
+    if (rc)
+        return rc;
     if (r->data.cut != CUT_PIECES && r->data.piece)
         return recipe_error(r, recipe_find(r, "data", "piece"),
                             "pieces are of cut = pieces, and cut is another");
@@ -618,6 +660,13 @@ static int check_precision(struct recipe *r)
                                 "reads it");
         p->codes |= head && r->precision.head.fp8 && p->stored == DT_E4M3;
     }
+    int bias = recipe_param(r, "head_bias");
+    if (bias >= 0 && recipe_gradient(r, &r->params[bias]) != DT_F32)
+        return recipe_error(r, recipe_find(r, "parameters", "head_bias"),
+                            "expected a gradient in f32: f32, f32/bf16, or gradients = f32");
+    if (r->precision.mlp.fp8 && recipe_own_mlp(r))
+        return recipe_error(r, recipe_find(r, "precision", "mlp"),
+                            "products in fp8 read 'mlp', and the recipe has 'up_bank'");
     if ((r->precision.mlp.down_fp8 || r->precision.mlp.backward_fp8) && !r->precision.mlp.fp8)
         return recipe_error(
             r, recipe_find(r, "precision", r->precision.mlp.down_fp8 ? "mlp_down" : "mlp_backward"),

@@ -16,6 +16,7 @@ TEXT(recipe_text_record_61, "record-61");
 TEXT(recipe_text_turbo_muon, "turbo-muon");
 TEXT(recipe_text_record_74, "record-74");
 TEXT(recipe_text_record_84, "record-84");
+TEXT(recipe_text_track_3, "track-3");
 
 __asm__(
     ".pushsection .rodata\nrecipe_text_rules:\n.incbin \"share/recipes/rules/published.rules\"\n"
@@ -30,6 +31,7 @@ static const struct recipe_named named[] = {
     { "record-74", recipe_text_record_74 },
     { "record-84", recipe_text_record_84 },
     { "turbo-muon", recipe_text_turbo_muon },
+    { "track-3", recipe_text_track_3 },
 };
 
 int recipe_named_count(void) { return (int)(sizeof named / sizeof named[0]); }

@@ -405,8 +405,8 @@ bool recipe_has_gate(const struct recipe *r)
 
 enum dtype recipe_gradient(const struct recipe *r, const struct param_spec *s)
 {
-    return r->precision.gradients == DT_NONE || s->dtype == DT_F32 ? s->dtype
-                                                                   : r->precision.gradients;
+    bool own = r->precision.gradients == DT_NONE || recipe_stored(s) == DT_F32;
+    return !own ? r->precision.gradients : s->stored == DT_F32 ? DT_F32 : s->dtype;
 }
 
 const char *recipe_master_kind(const struct param_spec *s)
@@ -472,6 +472,8 @@ bool recipe_reads(const struct recipe *r, int param)
 }
 
 bool recipe_split_attn(const struct recipe *r) { return recipe_param(r, "qk_bank") >= 0; }
+bool recipe_own_attn(const struct recipe *r) { return recipe_param(r, "q_bank") >= 0; }
+bool recipe_own_mlp(const struct recipe *r) { return recipe_param(r, "up_bank") >= 0; }
 
 bool recipe_prefixes(const struct recipe *r)
 {

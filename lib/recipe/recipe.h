@@ -48,7 +48,15 @@ enum key_channels { KEYS_QUARTERS, KEYS_HALF };
 enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
 enum mlp_fp8 { MLP_BF16, MLP_FP8, MLP_FP8_REQUIRE };
 enum value_input { VALUE_INPUT, VALUE_SPLIT, VALUE_SPLIT_ALL };
-enum init_kind { INIT_ZERO, INIT_UNIFORM, INIT_NORMAL, INIT_SIGN, INIT_VALUES, INIT_TRANSPOSE };
+enum init_kind {
+    INIT_ZERO,
+    INIT_UNIFORM,
+    INIT_NORMAL,
+    INIT_SIGN,
+    INIT_ONE,
+    INIT_VALUES,
+    INIT_TRANSPOSE
+};
 
 struct init {
     enum init_kind kind;
@@ -61,7 +69,7 @@ struct param_spec {
     int64_t matrices, rows, cols; /* a bank is matrices of rows x cols; others have one */
     enum dtype dtype; /* of the weight as the model reads it: bf16 or f32 */
     enum dtype
-        stored; /* Adam: the weight is in f16 or e4m3, of which that is a bf16 copy; DT_NONE */
+        stored; /* the weight is in f32, f16 or e4m3, of which that is a bf16 copy; DT_NONE */
     bool codes; /* an fp8 head reads e4m3: the stored weight, or a copy */
     struct init init[MAX_CYCLE]; /* matrix i takes init[i % n_init] */
     int n_init;
@@ -161,7 +169,9 @@ struct recipe {
         } rope_windows; /* long windows of stages before this run, in blocks */
         struct {
             double a, b, c;
+            bool root; /* a u / sqrt(1 + u^2), u = (l + b) / c */
         } softcap; /* a s((l + b) / c) */
+        bool rope_halves; /* rotary pairs a head's channels m and m + e/2, not 2m and 2m + 1 */
         struct {
             int from, to; /* layers; -1: no skip */
             enum skip_tap tap; /* from's output, or the stream after its attention */
@@ -216,6 +226,7 @@ struct recipe {
         } adam;
         double clip; /* of the norm of all gradients; 0: none */
         double loss_scale; /* of the loss whose gradients are computed */
+        bool loss_sum; /* which is the sum over the micro-batches, not their mean */
         bool grad_norm; /* the norm of the gradients is found, for the log */
         int max_skips; /* steps in a row that may be skipped: their gradients are not finite */
         int period; /* after so many steps each gradient has been applied: all begin anew */
@@ -262,6 +273,7 @@ struct recipe {
         int chunks; /* micro-batches a step over all ranks (8) */
         int bos; /* -1: as the shards' MANIFEST says */
         enum cut cut;
+        /* A row of CUT_ROWS is of a stage's `sequence` tokens. */
         int piece; /* tokens, of CUT_PIECES; 0 in the file: the longest sequence of the stages */
         int max_documents; /* in a chunk, of training and validation; 0: the records' number */
         bool cycle; /* start over when the shards are used up */
@@ -279,6 +291,8 @@ struct recipe {
 
     struct {
         enum dtype gradients; /* DT_NONE: the parameter's */
+        bool bf16_grads; /* a micro-batch's part of one is rounded to bf16 before it is added */
+        bool f32_rope; /* cosines and sines are not rounded to bf16 */
         struct {
             enum dtype states; /* of both moments; DT_NONE: the parameter's */
             enum master master; /* where the weight is bf16 */
@@ -362,6 +376,11 @@ static inline enum dtype recipe_stored(const struct param_spec *s)
 {
     return s->stored == DT_NONE ? s->dtype : s->stored;
 }
+/* Tokens of a row, of CUT_ROWS; 0: no rows. */
+static inline int recipe_row(const struct recipe *r)
+{
+    return r->data.cut == CUT_ROWS ? r->stages[0].sequence : 0;
+}
 /* How many of an MLP's two matrices have copies in fp8. */
 static inline int recipe_mlp_copies(const struct recipe *r)
 {
@@ -392,8 +411,10 @@ const struct token_term *recipe_token_role(const struct recipe *r, int i, enum t
 bool recipe_reads_table(const struct recipe *r, int i, int param, int slot);
 /* Does any layer read one of that parameter's? */
 bool recipe_reads(const struct recipe *r, int param);
-/* Are Q and K in one bank, V and O in another? */
+/* Are Q and K in one bank, V and O in another? Or each in its own, or an MLP's two matrices? */
 bool recipe_split_attn(const struct recipe *r);
+bool recipe_own_attn(const struct recipe *r);
+bool recipe_own_mlp(const struct recipe *r);
 /* Does any stage's loss have a term for the next token's prefix? */
 bool recipe_prefixes(const struct recipe *r);
 /* True if the objective of any stage is another number than the loss of the next token. */

@@ -200,7 +200,7 @@ static int shape_of(const struct row *w, char *text, struct param_spec *p)
     return 0;
 }
 
-/* zero | uniform:S | normal:S | sign | values:LIST | transpose:LABEL, separated by commas. */
+/* zero | uniform:S | normal:S | sign | one | values:LIST | transpose:LABEL, separated by commas. */
 static int init_of(const struct row *w, char *text, struct param_spec *p)
 {
     if (!strncmp(text, "values:", 7) || !strncmp(text, "transpose:", 10)) {
@@ -220,6 +220,8 @@ static int init_of(const struct row *w, char *text, struct param_spec *p)
         double v = 0;
         if (!strcmp(c, "zero")) {
             p->init[i].kind = INIT_ZERO;
+        } else if (!strcmp(c, "one")) {
+            p->init[i].kind = INIT_ONE;
         } else if (!strcmp(c, "sign")) {
             p->init[i].kind = INIT_SIGN;
             v = 1;
@@ -228,7 +230,7 @@ static int init_of(const struct row *w, char *text, struct param_spec *p)
             rc = factor_of(w, strchr(c, ':') + 1, &v);
         } else {
             rc = recipe_error(w->r, w->line,
-                              "expected zero, uniform:S, normal:S, sign, values:LIST or "
+                              "expected zero, uniform:S, normal:S, sign, one, values:LIST or "
                               "transpose:LABEL, found '%s'",
                               c);
         }
@@ -254,18 +256,17 @@ static int lr_of(const struct row *w, char *text, struct param_spec *p)
 
 /* -- rows ------------------------------------------------------------------------------ */
 
-/* The type of the weight; behind a '/' that of a copy which an fp8 head reads. */
+/* The type of the weight; behind a '/' that of a copy: which an fp8 head reads, or all products. */
 static int dtype_of(const struct row *w, const char *text, struct param_spec *p)
 {
-    static const char *const words[] = {
-        "bf16", "f32", "f16", "e4m3", "bf16/e4m3", "f32/e4m3", NULL
-    };
+    static const char *const words[] = { "bf16",      "f32",      "f16",      "e4m3",
+                                         "bf16/e4m3", "f32/e4m3", "f32/bf16", NULL };
     int i, rc = one_of(w, text, words, &i);
     if (rc)
         return rc;
     p->dtype = i == 1 || i == 5 ? DT_F32 : DT_BF16;
-    p->stored = i == 2 ? DT_F16 : i == 3 ? DT_E4M3 : DT_NONE;
-    p->codes = i > 3;
+    p->stored = i == 2 ? DT_F16 : i == 3 ? DT_E4M3 : i == 6 ? DT_F32 : DT_NONE;
+    p->codes = i == 4 || i == 5;
     return 0;
 }
 
@@ -344,10 +345,10 @@ static int bind_layer(struct row *w, int i)
         l->spare = -1;
     l->long_window = window == 1;
     l->key_offset = offset;
-    if (kind != ATTN_NONE && ((l->bank < 0 && l->spare < 0) || l->out_gate < 0))
-        return recipe_error(w->r, w->line, "attention needs a bank and an output gate");
-    if (l->value >= 0 && l->value_gate < 0)
-        return recipe_error(w->r, w->line, "a value embedding needs a gate");
+    if (kind != ATTN_NONE && l->bank < 0 && l->spare < 0)
+        return recipe_error(w->r, w->line, "attention needs a bank");
+    if (l->value >= 0 && (l->value_gate < 0 || (kind != ATTN_NONE && l->out_gate < 0)))
+        return recipe_error(w->r, w->line, "a value embedding needs a gate and an output gate");
     return l->mlp < 0 ? recipe_error(w->r, w->line, "a layer needs an MLP") : 0;
 }
 
@@ -505,7 +506,7 @@ int recipe_bind_stages(struct recipe *r)
 static void state_master(struct param_spec *p, enum master m)
 {
     static const enum dtype types[] = { DT_NONE, DT_F32, DT_U16, DT_U16, DT_F16 };
-    p->master = p->dtype == DT_BF16 ? types[m] : DT_NONE;
+    p->master = recipe_stored(p) != DT_F32 ? types[m] : DT_NONE;
     p->truncate = m == MASTER_TRUNCATE;
 }
 
@@ -558,9 +559,9 @@ static int bind_state(struct row *w, int i)
     struct param_spec *p = &w->r->params[param];
     if (!rule_is_adam(&p->rule))
         return recipe_error(w->r, w->line, "'%s' is not under adam", p->label);
-    if (master <= MASTER_F16 && master != MASTER_NONE && p->dtype != DT_BF16)
+    if (master <= MASTER_F16 && master != MASTER_NONE && recipe_stored(p) == DT_F32)
         return recipe_error(w->r, w->line, "a master is for a narrower weight, and '%s' is in %s",
-                            p->label, dtype_name(p->dtype));
+                            p->label, dtype_name(recipe_stored(p)));
     if (master <= MASTER_F16)
         state_master(p, (enum master)master);
     p->exp_avg = m < 5 ? state_dtype(p, of[m]) : p->exp_avg;
@@ -577,7 +578,7 @@ int recipe_bind_states(struct recipe *r)
         p->every = rule_is_adam(&p->rule) ? r->optimizer.adam.every : 1;
         if (!rule_is_adam(&p->rule)) {
             p->exp_avg = p->exp_avg_sq = DT_F32;
-            p->master = p->stored == DT_NONE ? DT_NONE : DT_F32;
+            p->master = p->stored == DT_NONE || p->stored == DT_F32 ? DT_NONE : DT_F32;
             continue;
         }
         state_master(p, r->precision.adam.master);

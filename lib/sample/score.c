@@ -103,6 +103,7 @@ int score_shards(struct scorer *s, const char *data, const char *run, const stru
                                  .vocab = r->model.vocab,
                                  .bos = r->data.bos,
                                  .bigram_rows = r->model.bigram.rows,
+                                 .row = recipe_row(r),
                                  .shape = { .chunks = recipe_val_group(r),
                                             .tokens = (int)r->data.val.chunk,
                                             .bound = cu_bound((int)r->data.val.chunk,

@@ -42,7 +42,7 @@ static struct estimate difference(const double *a, const double *b, int n, doubl
     return e;
 }
 
-/* Token ids with frequencies like 1 / (rank + 10), documents of 100 .. 2000 tokens. */
+/* Token ids with frequencies like 1 / (rank + 10), documents of 100 .. 2000 tokens, or rows. */
 static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int T, int cap,
                        uint64_t seed)
 {
@@ -64,7 +64,7 @@ static void fill_chunk(const struct recipe *r, struct chunk *c, char *block, int
     for (; p < T && n + 1 < bound; n++) {
         double u = rng_uniform(&rng, (uint64_t)(1 << 24) + (uint64_t)n);
         int len = (int)(100 - 500 * log(1 - u));
-        len = len > cap ? cap : len;
+        len = len > cap || recipe_row(r) ? cap : len;
         cu[n] = p;
         p = p + len > T ? T : p + len;
     }

@@ -246,6 +246,7 @@ static int open_val(struct run *run)
         .vocab = r->model.vocab,
         .bos = r->data.bos,
         .bigram_rows = r->model.bigram.rows,
+        .row = recipe_row(r),
         .shape = { .chunks = recipe_val_group(r),
                    .tokens = (int)r->data.val.chunk,
                    .bound = cu_bound((int)r->data.val.chunk, r->data.max_documents) },
@@ -313,8 +314,10 @@ static int foretell(struct run *run)
         return rc;
     pass_text(&run->pass, text, sizeof text);
     snprintf(line, sizeof line,
-             "a pass trains on %s: documents are cut, and what is cut off is not used; "
-             "-s data.cut=pieces trains on all of it",
+             run->recipe->data.cut == CUT_ROWS
+                 ? "a pass trains on %s: what a shard has left over is less than a step"
+                 : "a pass trains on %s: documents are cut, and what is cut off is not used; "
+                   "-s data.cut=pieces trains on all of it",
              text);
     run->opt->note(line);
     return 0;

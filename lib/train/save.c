@@ -187,11 +187,12 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     put(s, "loader.epoch", NULL, p->epoch);
     put(s, "loader.shard", NULL, p->shard);
     put(s, "loader.document", NULL, p->at.document);
-    if (k->run->recipe->data.cut == CUT_PIECES) {
+    if (cut_reads_on(k->run->recipe->data.cut)) {
         put(s, "loader.round", NULL, p->at.round);
         put(s, "loader.token", NULL, p->at.token);
-        put(s, "loader.piece", NULL, k->run->recipe->data.piece);
     }
+    if (k->run->recipe->data.cut == CUT_PIECES)
+        put(s, "loader.piece", NULL, k->run->recipe->data.piece);
     if (p->used >= 0)
         put(s, "loader.used", NULL, p->used);
     for (int i = 0; i < k->banks.n; i++)

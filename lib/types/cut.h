@@ -4,7 +4,8 @@
 
 enum cut {
     CUT_DOCUMENT, /* a document's first tokens, one piece a pass; what a cut leaves is not used */
-    CUT_PIECES /* all tokens: a document's pieces of equal size, one a round */
+    CUT_PIECES, /* all tokens: a document's pieces of equal size, one a round */
+    CUT_ROWS /* rows of equal length, one behind the other, whatever the documents */
 };
 
 #endif

@@ -66,12 +66,12 @@ static void run_linear_t(void) { o->linear_t(o, z, f2, w1, NULL, x); }
 static void run_linear_t_w(void) { o->linear_t_bwd_w(o, dw1, NULL, x, f2, w1, NULL, false); }
 static void run_qkv(void)
 {
-    o->qkv(o, x, keys, z, made.factor, x3, a, wqkv, one, &made.shape, made.rope, y, gate, table,
-           &batch);
+    o->qkv(o, x, keys, z, made.factor, x3, a, wqkv, one, NO_TENSOR, &made.shape, made.rope, y, gate,
+           table, &batch);
 }
 static void run_value_bwd(void)
 {
-    o->value_bwd(o, dx3, a, dgate, d12, none, &made.shape, y, gate, table, &batch);
+    o->value_bwd(o, dx3, a, dgate, d12, none, NO_TENSOR, &made.shape, y, gate, table, &batch);
 }
 static void run_attention(void) { o->attention(o, a, lse, x, keys, z, &as); }
 static void run_attention_bwd(void)
@@ -171,7 +171,7 @@ static void setup(void)
     made.rope.table = make(DT_BF16, 2 * T, HEAD / 2, 20);
     for (int m = 0; m < HEAD / 4; m++)
         freq[m] = 1.f / (float)(1 + m);
-    o->rope_table(o, made.rope, freq);
+    o->rope_table(o, made.rope, freq, 0, false);
     made.shape =
         (struct qkv_shape){ .heads = H, .head_dim = HEAD, .key_offset = KEY_OFFSET_QUARTERS };
     as = (struct attn_shape){ .rows = T,

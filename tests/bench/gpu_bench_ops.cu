@@ -186,7 +186,7 @@ static void make(int T)
     rope.table = filled(2 * T, E / 2, 1);
     for (int m = 0; m < E / 4; m++)
         freq[m] = powf(1024, -m / (E / 4 - 1.f));
-    o->rope_table(o, rope, freq);
+    o->rope_table(o, rope, freq, 0, false);
 }
 
 /* A (T,D) tensor in memory of a larger one. */
@@ -523,8 +523,8 @@ static void heads(int T, const struct batch *b)
         return tensor_rows(s.keys, 0, T + (m.shape.key_offset != KEY_OFFSET_NONE));
     };
     auto qkv = [&](struct set &s, const struct qk_made &m, struct tensor table) {
-        o->qkv(o, s.x, keys_of(s, m), s.z, factor, s.x3, s.h, wqkv, num, &m.shape, m.rope, s.g,
-               gate, table, b);
+        o->qkv(o, s.x, keys_of(s, m), s.z, factor, s.x3, s.h, wqkv, num, none, &m.shape, m.rope,
+               s.g, gate, table, b);
     };
     row("qkv", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], plain, none); });
     row("qkv paired, table", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], paired, table); });

@@ -114,8 +114,9 @@ cudaError_t launch_threads(const char *name, const shape &s, int cluster,
                 name, s.grid.x, s.grid.y, s.grid.z, s.block.x, s.block.y, s.block.z, s.shared);
         return result(cudaErrorInvalidConfiguration);
     }
+    /* The first kernel of a step. */
     stepping |=
-        getenv("GPT_EMU_GPU") && !strncmp(name, "embed", 5); /* the first kernel of a step */
+        getenv("GPT_EMU_GPU") && (!strncmp(name, "embed", 5) || !strncmp(name, "gather", 6));
     return enqueue(s.stream, [=] {
         if (!run_grid(name, s, cluster, thread))
             sticky = cudaErrorIllegalAddress;

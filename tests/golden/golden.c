@@ -119,14 +119,16 @@ int main(int argc, char **argv)
         if ((rc = golden_open(&g, argv[i])))
             return opt_exit(&cmd, rc);
         bool optimizer = st_meta(g.h, "steps") != NULL;
+        bool track = st_meta(g.h, "layers") != NULL;
         st_close(g.r);
         if ((rc = make_ops(&o, device))) {
             opt_exit(&cmd, rc);
             return 77;
         }
         printf("%s on %s\n", argv[i], o->device);
-        rc = optimizer ? golden_optimizer(o, argv[i])
-                       : golden_forward(o, argv[i], strcmp(device, "cpu") != 0);
+        bool bf16 = strcmp(device, "cpu") != 0;
+        rc = optimizer ? (track ? golden_track_optimizer : golden_optimizer)(o, argv[i])
+                       : (track ? golden_track_forward : golden_forward)(o, argv[i], bf16);
         o->free(o);
         if (rc > 1)
             return opt_exit(&cmd, rc);

@@ -15,6 +15,9 @@
 /* bf16: weights and activations are, as on a GPU. */
 int golden_forward(struct ops *o, const char *file, bool bf16);
 int golden_optimizer(struct ops *o, const char *file);
+/* The same of files whose parameters have a name for each block (golden_track.c). */
+int golden_track_forward(struct ops *o, const char *file, bool bf16);
+int golden_track_optimizer(struct ops *o, const char *file);
 /* The CPU with activations rounded to bf16 (golden_rounded.c): at random, or seed 0, to nearest. */
 int golden_rounded_ops(struct ops **o, uint64_t seed) MUST_CHECK;
 

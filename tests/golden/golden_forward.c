@@ -214,7 +214,7 @@ static void run_case(struct golden *g, struct model *m, const struct batch *b, i
     if (c.yarn_new)
         schedule_rope_yarn(freq, r->model.head_dim / 4, r->model.block, c.yarn_old, c.yarn_new,
                            &scale);
-    o->rope_table(o, m->rope, freq);
+    o->rope_table(o, m->rope, freq, 0, false);
     m->attn_scale = scale;
     e->scale[k] = fabs(scale - c.scale);
     banks_clear(m->banks, UINT32_MAX);

@@ -119,6 +119,32 @@ static void linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, stru
     rounded(dx);
 }
 
+static void norm(struct ops *o, struct tensor y, struct tensor x, struct tensor gain)
+{
+    cpu.norm(o, y, x, gain);
+    rounded(y);
+}
+
+static void norm_bwd(struct ops *o, struct tensor dx, bool add, struct tensor dgain,
+                     struct tensor dy, struct tensor x, struct tensor gain)
+{
+    cpu.norm_bwd(o, dx, add, dgain, dy, x, gain);
+    rounded(dx);
+}
+
+static void bias(struct ops *o, struct tensor y, struct tensor b, struct tensor residual,
+                 bool relu2)
+{
+    cpu.bias(o, y, b, residual, relu2);
+    rounded(y);
+}
+
+static void bias_bwd(struct ops *o, struct tensor db, struct tensor dy, struct tensor post)
+{
+    cpu.bias_bwd(o, db, dy, post);
+    rounded(dy);
+}
+
 static void linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                      const real *scale, struct tensor residual)
 {
@@ -165,10 +191,10 @@ static void linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor do
 
 static void qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
                 struct tensor factor, struct tensor raw, struct tensor x, struct tensor w,
-                const real *scale, const struct qkv_shape *s, struct rope r, struct tensor y,
-                struct tensor gate, struct tensor table, const struct batch *b)
+                const real *scale, struct tensor bias, const struct qkv_shape *s, struct rope r,
+                struct tensor y, struct tensor gate, struct tensor table, const struct batch *b)
 {
-    cpu.qkv(o, q, k, v, factor, raw, x, w, scale, s, r, y, gate, table, b);
+    cpu.qkv(o, q, k, v, factor, raw, x, w, scale, bias, s, r, y, gate, table, b);
     rounded(q);
     rounded(k);
     rounded(v);
@@ -258,6 +284,10 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->linear = linear;
     t->linear_bwd_x = linear_bwd_x;
     t->linear_t = linear_t;
+    t->norm = norm;
+    t->norm_bwd = norm_bwd;
+    t->bias = bias;
+    t->bias_bwd = bias_bwd;
     t->linear_relu2 = linear_relu2;
     t->linear_relu2_fp8 = linear_relu2_fp8;
     t->linear_t_fp8 = linear_t_fp8;

@@ -212,9 +212,9 @@ static void test_rows_apart(int heads, int e, bool paired, enum key_offset offse
                                .token = { .tokens = ROWS, .row = is_cpu ? ti.c : ti.g },
                                .pos = c.pos,
                                .apart = n };
-            o->rope_table(o, r, freq);
+            o->rope_table(o, r, freq, 0, false);
             o->qkv(o, ON(q, o), ON(k, o), ON(v, o), NO_TENSOR, ON(raw, o), ON(x, o), ON(w, o), NULL,
-                   &qs, r, ON(y, o), ON(gate, o), table ? ON(rows, o) : NO_TENSOR, &b);
+                   NO_TENSOR, &qs, r, ON(y, o), ON(gate, o), table ? ON(rows, o) : NO_TENSOR, &b);
             o->attention_cached(o, ON(out[n], o), ON(q, o), ON(y, o), ON(out_gate, o), NO_TENSOR,
                                 &c, &s);
         }

@@ -111,6 +111,137 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place, bool p
     same_bf16("dy12", dy12);
 }
 
+static void test_norm(int tokens, int width, enum dtype gains, bool add)
+{
+    struct both x = drawn(tokens, width, 2), y = blank(tokens, width);
+    struct both gain = gains == DT_NONE ? none : draw(blank_as(gains, gains, 1, width), 1);
+    struct both dgain = gains == DT_NONE ? none : draw(blank_as(DT_F32, DT_F32, 1, width), 1);
+    struct both dy = drawn(tokens, width, 1);
+    struct both dx = add ? drawn(tokens, width, 1) : blank(tokens, width);
+
+    snprintf(label, sizeof label, "norm T=%d D=%d gains=%s add=%d", tokens, width,
+             dtype_name(gains), add);
+    ON_BOTH
+    {
+        o->norm(o, ON(y, o), ON(x, o), ON(gain, o));
+        o->norm_bwd(o, ON(dx, o), add, ON(dgain, o), ON(dy, o), ON(x, o), ON(gain, o));
+    }
+    same_bf16("y", y);
+    same_bf16("dx", dx);
+    if (gains != DT_NONE)
+        same("dgain", dgain, f32_tolerance, sqrt((double)tokens * width));
+}
+
+static void test_bias(int tokens, int width, enum dtype type, bool residual, bool relu2)
+{
+    struct both y = drawn(tokens, width, 1), dy = drawn(tokens, width, 1);
+    struct both b = draw(blank_as(type, type, 1, width), 1);
+    struct both db = draw(blank_as(DT_F32, DT_F32, 1, width), 1);
+    struct both r = residual ? drawn(tokens, width, 1) : none;
+
+    snprintf(label, sizeof label, "bias T=%d O=%d %s residual=%d relu2=%d", tokens, width,
+             dtype_name(type), residual, relu2);
+    ON_BOTH
+    o->bias(o, ON(y, o), ON(b, o), ON(r, o), relu2);
+    same_bf16("y", y);
+    take_over(y);
+    ON_BOTH
+    o->bias_bwd(o, ON(db, o), ON(dy, o), relu2 ? ON(y, o) : NO_TENSOR);
+    same_bf16("dy", dy);
+    /* The GPU sums dy as it is rounded. */
+    same("db", db, relu2 ? bf16_tolerance : f32_tolerance, sqrt((double)tokens * width));
+}
+
+static void test_pair_rows(int rows, int width, int head_dim)
+{
+    struct both from = draw(blank_as(DT_F32, DT_F32, rows, width), 1);
+    struct both w = blank_as(DT_BF16, DT_BF16, rows, width);
+    struct both back = blank_as(DT_F32, DT_F32, rows, width);
+
+    snprintf(label, sizeof label, "pair_rows R=%d D=%d E=%d", rows, width, head_dim);
+    ON_BOTH
+    {
+        o->pair_rows(o, ON(w, o), ON(from, o), head_dim, false);
+        o->pair_rows(o, ON(back, o), ON(w, o), head_dim, true);
+    }
+    same("w", w, 0, 0);
+    same("back", back, 0, 0);
+}
+
+/* Deltas without a gate; products and tables whose parts are rounded before they are added. */
+static void test_parts(int tokens, int heads, int size)
+{
+    int width = heads * size;
+    struct tokens tk = tokens_make(tokens, 9);
+    struct both x = drawn(tokens, width, 1), dout = drawn(tokens, width, 1);
+    struct both delta = blank_as(DT_F32, DT_F32, heads, tokens);
+    struct both dw = draw(blank_as(DT_F32, DT_F32, width, width), 1);
+    struct both dtable = draw(blank_as(DT_F32, DT_F32, 9, width), 1);
+
+    snprintf(label, sizeof label, "parts T=%d H=%d E=%d", tokens, heads, size);
+    ON_BOTH
+    {
+        struct batch b = tokens_on(o, &tk);
+        o->bf16_grads = true;
+        o->out_gate_bwd(o, ON(dout, o), ON(delta, o), NO_TENSOR, NO_TENSOR, ON(dout, o), ON(x, o),
+                        NO_TENSOR, NO_TENSOR, heads, NULL);
+        o->linear_bwd_w(o, ON(dw, o), NULL, ON(dout, o), ON(x, o), NO_TENSOR, NULL, false);
+        o->table_grad(o, ON(dtable, o), ON(x, o), NO_TENSOR, &b.token, false);
+        o->bf16_grads = false;
+    }
+    same("delta", delta, f32_tolerance, sqrt((double)tokens * width));
+    /* Sums that lie between two bf16 go to either: some units of 2^-9, of few. */
+    same("dw", dw, 1e-3, 0);
+    same("dtable", dtable, 1e-3, 0);
+    for (struct both *b = (struct both[]){ dw, dtable, none }; b->g.data; b++) {
+        struct tensor h = fetched(b->g);
+        int wide = 0;
+        for (int64_t i = 0; i < tensor_count(h); i++)
+            wide += get(h, i) != bf16_round((float)get(h, i));
+        CHECK_EQ(wide, 0);
+        free(h.data);
+    }
+}
+
+/* A head with a bias whose cap is a root; block: as test_head. */
+static void test_root_head(int tokens, int width, int vocab, enum dtype type, bool add, int block)
+{
+    struct tokens tk = tokens_make(tokens, vocab);
+    struct both x = drawn(tokens, width, 4), w = weight(width, vocab, 1 / sqrt((double)width));
+    struct both loss = number(2), eval = number(3), dx = blank(tokens, width), mtp = number(1);
+    struct both dw = draw(blank_as(DT_F32, DT_F32, width, vocab), 0.01);
+    struct both bias = draw(blank_as(type, type, 1, vocab), 1);
+    struct both dbias = draw(blank_as(DT_F32, DT_F32, 1, vocab), 1);
+    struct both z = blank_as(DT_F32, DT_F32, 3, vocab);
+
+    snprintf(label, sizeof label, "root head T=%d D=%d V=%d %s add=%d block=%d", tokens, width,
+             vocab, dtype_name(type), add, block);
+    ON_BOTH
+    {
+        struct head_loss h = { .tgt = o == cpu ? tk.tok.c : tk.tok.g,
+                               .mtp = REAL(mtp, o),
+                               .n_mtp = 1,
+                               .seed = 1,
+                               .block = block,
+                               .cap_a = 15,
+                               .cap_c = 15,
+                               .cap_root = true,
+                               .bias = ON(bias, o),
+                               .dbias = ON(dbias, o) };
+        o->head_loss(o, REAL(loss, o), ON(dx, o), ON(dw, o), add, ON(x, o), ON(w, o), &h);
+        o->head_eval(o, REAL(eval, o), ON(x, o), ON(w, o), &h);
+        o->logits(o, tensor_rows(ON(z, o), 0, tokens < 3 ? tokens : 3),
+                  tensor_rows(ON(x, o), 0, tokens < 3 ? tokens : 3), ON(w, o), &h);
+    }
+    same("loss", loss, 1e-3, 16 * sqrt(tokens));
+    same("eval", eval, 1e-3, 16 * sqrt(tokens));
+    same_bf16("dx", dx);
+    same_bf16("dw", dw);
+    same_bf16("dbias", dbias);
+    if (tokens >= 3)
+        same("logits", z, 1e-4, 0);
+}
+
 static void test_token_coefs(int tokens, int width, int m, bool in_place)
 {
     struct both pre = drawn(tokens, width, 1.5), w = weight(m, width, 0.3), b = weight(1, m, 1);
@@ -172,16 +303,19 @@ static void test_pair_signs(int tokens, int width, int rows, bool f32)
     same("x", x, 0, 0);
 }
 
-/* Attention's input and its gradients, from and to a layer's input. */
+/* Attention's input and its gradients, from and to a layer's input. exact: angles in f32 of rows of 17
+ * tokens, and a bias. */
 static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
-                     bool table, bool split, enum values_grad values)
+                     bool table, bool split, enum values_grad values, bool exact)
 {
     int width = heads * size, pair = paired ? 2 : 1, rows = pair * tokens;
+    enum dtype angles = exact ? DT_F32 : DT_BF16;
+    struct both bias = exact ? weight(1, 3 * width, 1) : none;
     struct qkv_shape s = { heads, size, paired, key_offset, split, NULL };
     struct tokens tk = tokens_make(tokens, 50);
     struct both x = drawn(tokens, width, 1), w = weight(3 * width, width, 1 / sqrt((double)width));
     struct both scale = number(0.7f), y = drawn(tokens, width, 1);
-    struct both raw = blank(tokens, 3 * width), rope = blank_as(DT_BF16, DT_BF16, rows, size / 2);
+    struct both raw = blank(tokens, 3 * width), rope = blank_as(angles, angles, rows, size / 2);
     struct both gate = weight(heads, GATE_WIDTH, 0.5), e = weight(50, width, 1);
     struct both q = blank(tokens, width), v = blank(tokens, width), out = blank(tokens, width);
     struct both k = blank(tokens + (key_offset != KEY_OFFSET_NONE), width);
@@ -197,19 +331,20 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     float freq[32];
 
     snprintf(label, sizeof label,
-             "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d split=%d values=%d", tokens,
-             heads, size, paired, key_offset, table, split, values);
+             "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d split=%d values=%d exact=%d",
+             tokens, heads, size, paired, key_offset, table, split, values, exact);
     for (int m = 0; m < size / 4; m++)
         freq[m] = powf(1024, -(float)m / (float)(size / 4 - 1));
     ON_BOTH
     {
         struct batch b = tokens_on(o, &tk);
         struct rope r = { ON(rope, o) };
-        o->rope_table(o, r, freq);
+        o->rope_table(o, r, freq, exact ? 17 : 0, exact);
         if (key_offset) /* of whose last row only some channels are written */
             o->zero(o, ON(k, o));
         o->qkv(o, ON(q, o), ON(k, o), ON(v, o), ON(factor, o), ON(raw, o), ON(x, o), ON(w, o),
-               REAL(scale, o), &s, r, ON(y, o), ON(gate, o), table ? ON(e, o) : NO_TENSOR, &b);
+               REAL(scale, o), ON(bias, o), &s, r, ON(y, o), ON(gate, o),
+               table ? ON(e, o) : NO_TENSOR, &b);
     }
     same("rope", rope, 0, 0);
     same_bf16("q", q);
@@ -364,13 +499,21 @@ static void test_copy(void)
 {
     struct both a = drawn(3, 333, 1), b = blank_as(DT_F32, DT_F32, 3, 333), z = drawn(5, 5, 1);
 
+    /* Halfway between two bf16, which is the even one's. */
+    struct both wide = blank_as(DT_F32, DT_F32, 1, 8), narrow = blank_as(DT_BF16, DT_BF16, 1, 8);
+    for (int i = 0; i < 8; i++)
+        set(wide.c, i, (i % 2 ? -1 : 1) * (1 + (2 * i + 1) * 0x1p-8));
+    send(wide);
+
     snprintf(label, sizeof label, "copy, zero");
     ON_BOTH
     {
+        o->copy(o, ON(narrow, o), ON(wide, o));
         o->copy(o, ON(b, o), ON(a, o));
         o->zero(o, ON(z, o));
     }
     same("f32", b, 0, 0);
+    same("bf16", narrow, 0, 0);
     same("zero", z, 0, 0);
 }
 
@@ -479,17 +622,19 @@ static void test_small(void)
         test_logits(17, 12, 384, 32, true);
     }
     if (check_of("qkv rope_table")) {
-        test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false, false, VALUES_JOINED);
-        test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true, false, VALUES_APART);
-        test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true, false, VALUES_ADDED);
-        test_qkv(13, 4, 64, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED);
-        test_qkv(50, 5, 128, false, KEY_OFFSET_QUARTERS, true, false, VALUES_APART);
-        test_qkv(31, 2, 128, true, KEY_OFFSET_QUARTERS, false, false, VALUES_ADDED);
-        test_qkv(1, 1, 32, false, KEY_OFFSET_HALF, true, true, VALUES_JOINED);
-        test_qkv(2, 5, 64, false, KEY_OFFSET_HALF, true, true, VALUES_APART);
-        test_qkv(61, 16, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED);
-        test_qkv(31, 4, 32, true, KEY_OFFSET_HALF, true, true, VALUES_JOINED);
-        test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false, VALUES_APART);
+        test_qkv(1, 1, 32, false, KEY_OFFSET_QUARTERS, false, false, VALUES_JOINED, false);
+        test_qkv(1, 2, 64, true, KEY_OFFSET_NONE, true, false, VALUES_APART, false);
+        test_qkv(2, 3, 32, false, KEY_OFFSET_QUARTERS, true, false, VALUES_ADDED, false);
+        test_qkv(13, 4, 64, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED, false);
+        test_qkv(50, 5, 128, false, KEY_OFFSET_QUARTERS, true, false, VALUES_APART, false);
+        test_qkv(31, 2, 128, true, KEY_OFFSET_QUARTERS, false, false, VALUES_ADDED, false);
+        test_qkv(1, 1, 32, false, KEY_OFFSET_HALF, true, true, VALUES_JOINED, false);
+        test_qkv(2, 5, 64, false, KEY_OFFSET_HALF, true, true, VALUES_APART, false);
+        test_qkv(61, 16, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED, false);
+        test_qkv(31, 4, 32, true, KEY_OFFSET_HALF, true, true, VALUES_JOINED, false);
+        test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false, VALUES_APART, false);
+        test_qkv(40, 3, 128, false, KEY_OFFSET_NONE, false, false, VALUES_JOINED, true);
+        test_qkv(61, 4, 32, false, KEY_OFFSET_NONE, true, false, VALUES_APART, true);
     }
     if (check_of("head_loss")) {
         test_head(1, 16, 32, 3, false, false, 0, false);
@@ -507,6 +652,31 @@ static void test_small(void)
         test_head(33, 64, 512, 3, false, true, 16, false);
         test_head(33, 64, 512, 3, true, false, 16, false);
         test_head(263, 256, 4096, 2, true, true, 100, false);
+    }
+    if (check_of("norm")) {
+        test_norm(1, 8, DT_F32, false);
+        test_norm(13, 264, DT_BF16, true);
+        test_norm(300, 768, DT_F32, true);
+        test_norm(37, 1024, DT_NONE, false);
+    }
+    if (check_of("bias")) {
+        test_bias(1, 8, DT_F32, false, false);
+        test_bias(13, 264, DT_BF16, true, false);
+        test_bias(300, 768, DT_F32, true, false);
+        test_bias(1001, 96, DT_BF16, false, true);
+    }
+    if (check_of("pair_rows")) {
+        test_pair_rows(4, 3, 4);
+        test_pair_rows(256, 40, 128);
+    }
+    if (check_of("out_gate linear table_grad")) {
+        test_parts(1, 1, 32);
+        test_parts(300, 3, 64);
+    }
+    if (check_of("head_loss")) {
+        test_root_head(1, 16, 32, DT_F32, false, 0);
+        test_root_head(31, 64, 512, DT_BF16, true, 0);
+        test_root_head(33, 64, 512, DT_F32, true, 16);
     }
     if (check_of("pair_signs")) {
         test_pair_signs(1, 8, 3, false);
@@ -543,10 +713,10 @@ static void test_real(void)
         test_out_gate(2048, 6, 128, true, true, false);
     fresh();
     if (check_of("qkv rope_table")) {
-        test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false, VALUES_ADDED);
-        test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED);
-        test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false, VALUES_APART);
-        test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED);
+        test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false, VALUES_ADDED, false);
+        test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED, false);
+        test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false, VALUES_APART, false);
+        test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED, false);
     }
     fresh();
     if (check_of("head_loss")) {

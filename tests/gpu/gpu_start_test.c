@@ -126,7 +126,7 @@ static void test_bad_launch(bool capture)
         return;
     if (capture)
         CHECK_OK(ops_cuda_capture(o));
-    o->rope_table(o, huge, &freq);
+    o->rope_table(o, huge, &freq, 0, false);
     if (capture) {
         CHECK_ERR(ops_cuda_capture_end(o, &graph), GPT_DEVICE, "invalid argument");
         CHECK(!graph);

@@ -15,6 +15,9 @@ struct draw {
     struct small_size *size;
     int layers, lanes, tables, gates; /* tables: of value embeddings; gates: rows of each bank */
     bool bigrams, post, fold, narrow, after, split, xsa;
+    bool own, own_mlp; /* a bank for each of Q, K, V, O; for each of an MLP's matrices */
+    bool smear, gates_read; /* gates read the norm; else it may have a gain */
+    bool root, halves, qkv_bias;
     bool takes_coefs; /* one lane, inject = after, fold_mlp = no */
     int readers[MOST_TABLES]; /* of each table */
     int backout, from, to; /* taps; to -1: no skip */
@@ -71,7 +74,7 @@ static void draw_spare(struct draw *d)
     if (d->size->mlp_width != 4 * d->size->heads * d->size->head_dim)
         return;
     for (int i = 0; i < d->layers && n < 4; i++)
-        if (d->attention[i] != NONE && (d->spare[i] = below(d, 2)))
+        if (d->attention[i] != NONE && !d->own_mlp && !d->halves && (d->spare[i] = below(d, 2)))
             d->bank[i] = 2 * d->mlp[d->layers + at[n] / 2] + at[n] % 2, n++;
 }
 
@@ -81,7 +84,7 @@ static void draw_tables(struct draw *d)
     int readers[MOST_TABLES] = { 0 }, place[MOST_TABLES] = { 0 }, n = below(d, MOST_TABLES + 1);
 
     for (int i = 0; i < d->layers; i++) {
-        int t = n && d->attention[i] != NONE ? below(d, 2 * n) : n;
+        int t = n && d->attention[i] != NONE && d->gates_read ? below(d, 2 * n) : n;
         d->table[i] = t < n && readers[t] < 2 ? t : -1;
         readers[t < n ? t : 0] += d->table[i] >= 0;
     }
@@ -213,9 +216,10 @@ static void put_model(struct draw *d)
     fprintf(d->f,
             "name = drawn\n[model]\nvocab = %d\nbigram_rows = %d\nheads = %d\n"
             "head_dim = %d\nmlp_width = %d\nblock = %d\nattn_scale = 0.1\nrope_base = 1024\n"
-            "softcap = 23 5 7.5\n",
+            "softcap = %s\nsoftcap_form = %s\nrope_pairs = %s\n",
             z->vocab, d->bigrams ? z->rows : 0, z->heads, z->head_dim, z->mlp_width,
-            1 + below(d, 6));
+            1 + below(d, 6), d->root ? "15 1 12" : "23 5 7.5", d->root ? "root" : "sigmoid",
+            d->halves ? "halves" : "neighbours");
     if (d->bigrams) {
         if (d->lanes < 0)
             fprintf(d->f, "bigram_width = %d\n", below(d, 1 + z->heads * z->head_dim));
@@ -246,12 +250,15 @@ static void put_layers(struct draw *d)
         fprintf(d->f, "%d %s %s%d ", i, d->attention[i] == PLAIN ? "plain" : "paired",
                 d->spare[i] ? "mlp:" : "", d->bank[i]);
         fprintf(d->f, "%s ", either(d, "long", "short"));
-        fprintf(d->f, "%s ", either(d, "yes", "no"));
+        fprintf(d->f, "%s ", d->halves ? "no" : either(d, "yes", "no"));
         if (d->table[i] >= 0)
             fprintf(d->f, "tables:%d %d ", d->table[i], below(d, d->gates));
         else
             fprintf(d->f, "- - ");
-        fprintf(d->f, "%d %d\n", below(d, d->gates), d->mlp[i]);
+        if (d->gates_read)
+            fprintf(d->f, "%d %d\n", below(d, d->gates), d->mlp[i]);
+        else
+            fprintf(d->f, "- %d\n", d->mlp[i]);
     }
 }
 
@@ -262,6 +269,29 @@ static void put_param(struct draw *d, char *labels, const char *label, const cha
     sprintf(labels + strlen(labels), " %s", label);
 }
 
+/* Biases and gains, each or not. */
+static void put_vectors(struct draw *d, char *labels, const char *numbers)
+{
+    if ((d->qkv_bias = d->own && below(d, 2)))
+        put_param(d, labels, "qkv_bias", numbers, d->layers, ",3d");
+    if (below(d, 2))
+        put_param(d, labels, "o_bias", numbers, d->layers, ",d");
+    if (d->own_mlp && below(d, 2))
+        put_param(d, labels, "up_bias", numbers, d->layers, ",f");
+    if (d->own_mlp && below(d, 2))
+        put_param(d, labels, "down_bias", numbers, d->layers, ",d");
+    if (below(d, 2))
+        put_param(d, labels, "head_bias", numbers, 1, ",v");
+    if (!d->smear && below(d, 2))
+        put_param(d, labels, "embed_gain", numbers, 1, ",d");
+    if (!d->gates_read && below(d, 2))
+        put_param(d, labels, "attn_gain", numbers, d->layers, ",d");
+    if (below(d, 2))
+        put_param(d, labels, "mlp_gain", numbers, d->layers, ",d");
+    if (below(d, 2))
+        put_param(d, labels, "head_gain", numbers, 1, ",d");
+}
+
 static void put_params(struct draw *d, char *labels)
 {
     static const char matrices[] = "normuon sharded - 0.95 1 1 no";
@@ -270,18 +300,32 @@ static void put_params(struct draw *d, char *labels)
     static const char numbers[] = "adam replicated 0.9 0.99 1 0 no";
 
     fprintf(d->f, "[parameters]\n");
-    if (d->split) {
+    if (d->own) {
+        put_param(d, labels, "q_bank", matrices, d->layers + 2, ",d,d");
+        put_param(d, labels, "k_bank", matrices, d->layers + 2, ",d,d");
+        put_param(d, labels, "v_bank", matrices, d->layers + 2, ",d,d");
+        put_param(d, labels, "o_bank", matrices, d->layers + 2, ",d,d");
+    } else if (d->split) {
         put_param(d, labels, "qk_bank", matrices, 2 * d->size->heads * (d->layers + 2), ",e,d");
         put_param(d, labels, "vo_bank", matrices, 2 * (d->layers + 2), ",d,d");
     } else {
         put_param(d, labels, "attn", matrices, 4 * (d->layers + 2), ",d,d");
     }
-    put_param(d, labels, "mlp", matrices, 2 * (d->layers + 2), ",f,d");
+    if (d->own_mlp) {
+        put_param(d, labels, "up_bank", matrices, d->layers + 2, ",f,d");
+        put_param(d, labels, "down_bank", matrices, d->layers + 2, ",d,f");
+    } else {
+        put_param(d, labels, "mlp", matrices, 2 * (d->layers + 2), ",f,d");
+    }
     put_param(d, labels, "scalars", numbers, 1, ",120");
-    put_param(d, labels, "smear_gate", numbers, 1, ",12");
+    if (d->smear)
+        put_param(d, labels, "smear_gate", numbers, 1, ",12");
     put_param(d, labels, "skip_gate", numbers, 1, ",12");
-    put_param(d, labels, "attn_gate_bank", numbers, d->gates, d->narrow ? ",h,20" : ",h,12");
-    put_param(d, labels, "ve_gate_bank", numbers, d->gates, d->narrow ? ",h,20" : ",h,12");
+    if (d->gates_read) {
+        put_param(d, labels, "attn_gate_bank", numbers, d->gates, d->narrow ? ",h,20" : ",h,12");
+        put_param(d, labels, "ve_gate_bank", numbers, d->gates, d->narrow ? ",h,20" : ",h,12");
+    }
+    put_vectors(d, labels, numbers);
     put_param(d, labels, "lm_head", rows, 1, "d,v");
     put_param(d, labels, "embed", rows, 1, "v,d");
     if (d->bigrams)
@@ -311,10 +355,10 @@ static void put_scalars(struct draw *d)
         const char *name;
         bool needed;
     } role[] = {
-        { "residual", true },
-        { "x0", true },
-        { "qkv", true },
-        { "out", true },
+        { "residual", d->after },
+        { "x0", d->after },
+        { "qkv", false },
+        { "out", false },
         { "bigram", d->bigrams },
         { "residual_mlp", d->lanes >= 0 },
         { "attn_lane0", d->lanes >= 0 || d->post },
@@ -324,8 +368,9 @@ static void put_scalars(struct draw *d)
     };
     enum { N = sizeof role / sizeof *role, APART = 2 * MOST_LAYERS };
 
-    fprintf(d->f, "[scalars]\nsmear scalars %d 0\nbackout scalars %d 0\nskip scalars %d 0\n",
-            SCALARS - 1, SCALARS - 2, SCALARS - 3);
+    fprintf(d->f, "[scalars]\nbackout scalars %d 0\nskip scalars %d 0\n", SCALARS - 2, SCALARS - 3);
+    if (d->smear)
+        fprintf(d->f, "smear scalars %d 0\n", SCALARS - 1);
     for (int i = 0; i < N; i++) {
         if (!role[i].needed && below(d, 2))
             continue;
@@ -337,7 +382,7 @@ static void put_scalars(struct draw *d)
 char *drawn_recipe(uint64_t seed, struct small_size *size)
 {
     struct draw d = { .rng = rng_make(seed, 61), .size = size };
-    char *text = NULL, labels[512] = "";
+    char *text = NULL, labels[1024] = "";
     size_t bytes;
 
     if (!(d.f = open_memstream(&text, &bytes)))
@@ -349,7 +394,15 @@ char *drawn_recipe(uint64_t seed, struct small_size *size)
     d.fold = !d.takes_coefs && below(&d, 2);
     d.narrow = below(&d, 2);
     d.split = below(&d, 2);
-    d.xsa = below(&d, 2);
+    d.own = below(&d, 3) == 0;
+    d.split &= !d.own;
+    d.own_mlp = below(&d, 3) == 0;
+    d.smear = below(&d, 3) > 0;
+    d.gates_read = below(&d, 3) > 0;
+    d.narrow &= d.gates_read;
+    d.xsa = d.gates_read && below(&d, 2);
+    d.root = below(&d, 2);
+    d.halves = (d.own || d.split) && below(&d, 2);
     draw_layers(&d);
     draw_taps(&d);
     draw_coefs(&d);
@@ -368,6 +421,8 @@ char *drawn_recipe(uint64_t seed, struct small_size *size)
           "[data]\nchunks = 1\nval_tokens = 0\nval_chunk = 64\nval_every = 0\n"
           "[precision]\nhead_fp8 = no\nhead_scales = 1 1 1\n",
           d.f);
+    if (d.qkv_bias) /* which moves with its matrices */
+        fputs("[states]\nqkv_bias - - - - 1\n", d.f);
     fclose(d.f);
     return text;
 }

@@ -32,6 +32,8 @@ const struct small_form small_forms[] = {
     { "record-84", { "model.bigram_in_x0=no", "model.value_input=input" } },
     { "record-84", { "model.post_single=no", NULL } },
     { "record-84", { "model.skip=0 6", "model.attend_as=9" } },
+    { "track-3", { NULL, NULL } },
+    { "track-3", { "model.rope_pairs=neighbours", "optimizer.loss=mean" } },
     { "record-61",
       { "model.gate_table=8", "parameters.gate_table=v,8 bf16 zero adam sharded 0.9 0.95 1 0 no",
         "parameters.attn_gate_bank=10,h,20 bf16 zero adam replicated 0.9 0.99 1 1 no",
@@ -69,7 +71,7 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
     snprintf(text[n++], sizeof text[0], "model.vocab=%d", z->vocab);
     snprintf(text[n++], sizeof text[0], "model.block=%d", z->document / 4);
     snprintf(text[n++], sizeof text[0], "precision.head_fp8=no");
-    if (strcmp(f->recipe, "record-61"))
+    if (strcmp(f->recipe, "record-61") && strcmp(f->recipe, "track-3"))
         snprintf(text[n++], sizeof text[0], "model.bigram_rows=%d", z->rows);
     if (!strcmp(f->recipe, "record-84")) {
         snprintf(text[n++], sizeof text[0], "model.bigram_width=%d", z->heads * z->head_dim / 4);
@@ -83,6 +85,8 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
             snprintf(text[n++], sizeof text[0], "%s", f->set[i]);
     for (int i = 0; i < n; i++)
         set[i] = text[i];
+    for (char *p = recipe; weights == DT_F32 && (p = strstr(p, " f32/bf16 ")); p += 10)
+        memcpy(p, " f32      ", 10);
     for (int i = 0; i <= n && weights == DT_F32; i++)
         for (char *p = i < n ? text[i] : recipe; (p = strstr(p, " bf16 ")); p += 6)
             memcpy(p, " f32  ", 6);

@@ -88,7 +88,7 @@ static void test_refused(void)
     refuse("states.scalars=f32 - - -", GPT_USAGE,
            "a master is for a narrower weight, and 'scalars' is in f32");
     refuse("parameters.ve0=v,d fp8 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
-           "expected bf16|f32|f16|e4m3|bf16/e4m3|f32/e4m3, found 'fp8'");
+           "expected bf16|f32|f16|e4m3|bf16/e4m3|f32/e4m3|f32/bf16, found 'fp8'");
     refuse("parameters.ve0=v,d bf16/e4m3 zero adam sharded 0.75 0.95 75 5 no", GPT_USAGE,
            "a copy in e4m3 is for lm_head, with head_fp8 = yes");
     refuse("parameters.embed=v,d e4m3 transpose:lm_head adam sharded 0.5 0.95 1 150 no", GPT_USAGE,
@@ -369,6 +369,44 @@ static void test_golden_schedule(const char *recipe, const char *path, int rows)
     }
     fclose(f);
     CHECK_EQ(rows, 0);
+    recipe_free(r);
+}
+
+/* The rate that a rule of this recipe gives at a step, without the column lr. */
+static double rate_of(const struct recipe *r, const char *label, const struct step_schedule *at)
+{
+    const struct param_spec *s = &r->params[recipe_param(r, label)];
+    return schedule_number(r, s, &s->rule.chain[0].lr, at) * at->lr;
+}
+
+/* Track 3's: exact, multiplier and rates; step 3250 moves nothing. */
+static void test_track_schedule(void)
+{
+    static const char *const label[] = { "embed", "lm_head", "head_bias", "q_bank" };
+    struct recipe *r = read_recipe("track-3", NULL);
+    FILE *f = fopen("tests/golden/t3-schedule.tsv", "r");
+    char line[256];
+    int step, validates, rows = 0;
+    double lr, rate[4];
+
+    if (!CHECK(f && r && fgets(line, sizeof line, f)))
+        return;
+    for (; fgets(line, sizeof line, f); rows++) {
+        struct step_schedule at;
+        CHECK_EQ(sscanf(line, "%d %lf %lf %lf %lf %lf %d", &step, &lr, &rate[0], &rate[1], &rate[2],
+                        &rate[3], &validates),
+                 7);
+        schedule_at(r, step, &at);
+        CHECK(at.lr == lr);
+        CHECK(at.momentum == 0.95 && at.tokens == 524288 && at.window_long == 1024);
+        for (int k = 0; k < 4; k++)
+            CHECK(rate_of(r, label[k], &at) == rate[k]);
+        for (int k = 0; k < 4; k++)
+            CHECK(r->params[recipe_param(r, label[k])].lr_mul[0] == 1);
+    }
+    CHECK_EQ(rows, 3251);
+    CHECK_EQ(schedule_total(r), 3250);
+    fclose(f);
     recipe_free(r);
 }
 
@@ -672,6 +710,7 @@ int main(void)
     test_golden_schedule("record-61", "tests/golden/r61-schedule.tsv", 1766);
     test_golden_schedule("record-74", "tests/golden/r74-schedule.tsv", 1491);
     test_golden_schedule("record-84", "tests/golden/r84-schedule.tsv", 1391);
+    test_track_schedule();
     test_published_values();
     test_short_schedule();
     test_no_cooldown();

@@ -93,16 +93,45 @@ static void on_coefs(struct ops *o, struct tensor out, struct tensor pre, struct
 
 static void on_gather(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l)
 {
-    if (out.data != at_hand->bigram.data && out.data != at_hand->narrow.data)
+    if (out.data != at_hand->x0.data && out.data != at_hand->bigram.data &&
+        out.data != at_hand->narrow.data)
         new_call(ROWS, out.data, NULL);
     was.gather(o, out, table, l);
+}
+
+/* A norm by itself: with a gain, or of the embedding. */
+static void on_norm(struct ops *o, struct tensor y, struct tensor x, struct tensor gain)
+{
+    if (y.data != at_hand->x0.data) {
+        struct call *c = new_call(SUM, x.data, y.data);
+        c->term[c->n++].x = x.data;
+    }
+    was.norm(o, y, x, gain);
+}
+
+static const real *scaled_by; /* the product before a bias, of an MLP's hidden layer */
+
+static void on_bias(struct ops *o, struct tensor y, struct tensor b, struct tensor residual,
+                    bool relu2)
+{
+    if (residual.data) {
+        struct call *c = new_call(PRODUCT, y.data, NULL);
+        c->term[0].x = residual.data, c->term[1].coef = scaled_by;
+    }
+    was.bias(o, y, b, residual, relu2);
 }
 
 static void on_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                       const real *scale, struct tensor residual)
 {
-    if (residual.data)
-        new_call(PRODUCT, y.data, NULL)->term[0].x = residual.data;
+    scaled_by = NULL;
+    for (int i = 0; i < MAX_LAYERS; i++)
+        if (x.data && x.data == at_hand->layer[i].post.data)
+            scaled_by = scale;
+    if (residual.data) {
+        struct call *c = new_call(PRODUCT, y.data, NULL);
+        c->term[0].x = residual.data, c->term[1].coef = scaled_by;
+    }
     was.linear(o, y, x, w, scale, residual);
 }
 
@@ -122,6 +151,7 @@ static void record(struct ops *o)
     o->mix_norm = on_mix, o->lanes_mix = on_lanes, o->skip_gate = on_skip;
     o->token_coefs = on_coefs, o->gather = on_gather;
     o->linear = on_linear, o->linear_t = on_linear_t;
+    o->norm = on_norm, o->bias = on_bias;
 }
 
 /* -- what is printed -------------------------------------------------------------------------- */
@@ -130,6 +160,7 @@ struct reader {
     struct small *s;
     int next, layer;
     char text[600];
+    struct call norm; /* of lane 0, which comes behind the sum of lane 1; out NULL: none */
 };
 
 /* NAME or NAME[layer]: a buffer's memory. */
@@ -191,6 +222,7 @@ static void read_sum(const struct reader *r, char *words, struct call *c)
             e.minus = true;
         } else if (norm) {
             c->y = named(r, w);
+            break; /* behind it the gain's name */
         } else if (!last) {
             e.plus_one = !strncmp(w, "1+", 2);
             e.coef = number(r, w + 2 * e.plus_one);
@@ -260,6 +292,14 @@ static bool same_call(const struct call *a, const struct call *b)
     return same;
 }
 
+static void check_call(struct reader *r, const struct call *c, const char *text)
+{
+    if (CHECK(r->next < n_calls))
+        check_that(same_call(c, &calls[r->next]), __FILE__, __LINE__,
+                   "%s: call %d of the forward is not '%s'", r->s->label, r->next, text);
+    r->next++;
+}
+
 static void on_line(void *ctx, const char *text)
 {
     struct reader *r = ctx;
@@ -276,10 +316,20 @@ static void on_line(void *ctx, const char *text)
     if (sscanf(r->text, "layer %d %31s = %n", &r->layer, out, &at) != 2)
         sscanf(r->text, "%15s %31s = %n", where, out, &at);
     struct call c = expected(r, r->text + at, out);
-    if (CHECK(at > 0 && r->next < n_calls))
-        check_that(same_call(&c, &calls[r->next]), __FILE__, __LINE__,
-                   "%s: call %d of the forward is not '%s'", r->s->label, r->next, text);
-    r->next++;
+    bool own = c.n == 1 && c.term[0].x == c.out && !c.term[0].coef;
+    struct call norm = { .kind = SUM, .out = c.out, .y = c.y, .n = 1, .term = { { .x = c.out } } };
+    if (strstr(text, " times ") && !own) { /* the sum, then its norm with a gain */
+        c.y = NULL;
+        check_call(r, &c, text);
+        r->norm = norm;
+        if (r->next < n_calls && !same_call(&norm, &calls[r->next]))
+            return; /* lane 1 follows */
+    } else {
+        check_call(r, &c, text);
+    }
+    if (r->norm.out)
+        check_call(r, &r->norm, text);
+    r->norm.out = NULL;
 }
 
 static void check_printed(struct small *s)

@@ -7,12 +7,17 @@
 struct head_case {
     int tokens, width, vocab, n_mtp;
     bool add, prefix;
+    bool root, bias; /* of the cap; of the logits */
 };
 
 static const struct head_case head_cases[] = {
-    { 1, 3, 5, 3, false, false },  { 2, 4, 2, 3, true, false },    { 13, 8, 31, 1, true, false },
-    { 31, 5, 7, 2, false, false }, { 17, 6, 600, 3, true, false }, { 263, 4, 37, 3, false, false },
-    { 1, 3, 5, 3, false, true },   { 13, 8, 31, 1, true, true },   { 263, 4, 600, 3, false, true },
+    { 1, 3, 5, 3, false, false, false, false },    { 2, 4, 2, 3, true, false, false, false },
+    { 13, 8, 31, 1, true, false, false, false },   { 31, 5, 7, 2, false, false, false, false },
+    { 17, 6, 600, 3, true, false, false, false },  { 263, 4, 37, 3, false, false, false, false },
+    { 1, 3, 5, 3, false, true, false, false },     { 13, 8, 31, 1, true, true, false, false },
+    { 263, 4, 600, 3, false, true, false, false }, { 13, 8, 31, 1, true, false, true, false },
+    { 17, 6, 600, 3, false, false, true, true },   { 263, 4, 37, 1, true, false, true, true },
+    { 13, 8, 31, 2, false, true, false, true },
 };
 
 static void head_forward(struct ops_case *c)
@@ -27,7 +32,11 @@ static void head_forward(struct ops_case *c)
         .cap_b = 5,
         .cap_c = 7.5f,
         .prefix = s->prefix ? c->prefix : NULL,
+        .bias = at(c, "bias"),
+        .dbias = at(c, "dbias"),
     };
+    if (s->root) /* where the slope varies over the logits */
+        h.cap_root = true, h.cap_a = 15, h.cap_b = 0, h.cap_c = 2;
     c->o->head_loss(c->o, scalar(c, "loss"), at(c, "dx"), at(c, "dw"), s->add, at(c, "x"),
                     at(c, "w"), &h);
 }
@@ -38,11 +47,14 @@ static void head_make(struct ops_case *c, int variant)
     const struct head_case *s = c->shape = &head_cases[variant];
     struct var *v;
 
-    snprintf(c->label, sizeof c->label, "head_loss T=%d D=%d V=%d n_mtp=%d add=%d prefix=%d",
-             s->tokens, s->width, s->vocab, s->n_mtp, s->add, s->prefix);
+    snprintf(c->label, sizeof c->label,
+             "head_loss T=%d D=%d V=%d n_mtp=%d add=%d prefix=%d root=%d bias=%d", s->tokens,
+             s->width, s->vocab, s->n_mtp, s->add, s->prefix, s->root, s->bias);
     case_batch(c, s->tokens, s->vocab < CASE_DOCS ? s->vocab : CASE_DOCS - 1, DOCS_ONE);
     case_input(c, "x", s->tokens, s->width);
     case_weight(c, "w", s->width, s->vocab);
+    if (s->bias)
+        case_values(c, case_var(c, VAR_INPUT, "bias", DT_REAL, 1, s->vocab), 1);
     v = case_var(c, VAR_INPUT, "mtp", DT_REAL, 1, s->n_mtp + 1);
     case_values(c, v, 1);
     for (int k = 0; k <= s->n_mtp; k++)
@@ -55,6 +67,8 @@ static void head_make(struct ops_case *c, int variant)
     v->weight = "seed";
     case_grad(c, "dx", "x", false);
     case_grad(c, "dw", "w", s->add);
+    if (s->bias)
+        case_grad(c, "dbias", "bias", true);
     c->forward = head_forward;
     c->backward = head_backward;
 }
@@ -105,6 +119,41 @@ static void test_mtp_end(bool whole, bool bf16_sigmoid, double prefix)
     loss = 100;
     o->head_eval(o, &loss, x, w, &h); /* next token only */
     CHECK_NEAR(loss, 100 + T * log(V), 1e-4);
+    o->free(o);
+}
+
+/* Published values of 15 l / sqrt(l^2 + 15^2): 10.6066 at 15, where its slope is 0.353553. Weights of
+ * zero: logits are the bias. Evaluation and logits() have the same. */
+static void test_root_cap(void)
+{
+    enum { V = 2 };
+    struct ops *o = cpu();
+    struct tensor x = floats(o, 1, 1, (float[]){ 1 }), w = floats(o, 1, V, (float[V]){ 0 });
+    struct tensor dx = floats(o, 1, 1, NULL), dw = floats(o, 1, V, NULL), z = floats(o, 1, V, NULL);
+    struct tensor bias = floats(o, 1, V, (float[]){ 15, 0 });
+    struct tensor dbias = floats(o, 1, V, (float[]){ 5, 7 });
+    real mtp = 1, loss = 0, eval = 0;
+    struct head_loss h = { .tgt = (int32_t[]){ 1 },
+                           .mtp = &mtp,
+                           .n_mtp = 1,
+                           .seed = 1,
+                           .cap_a = 15,
+                           .cap_c = 15,
+                           .cap_root = true,
+                           .bias = bias,
+                           .dbias = dbias };
+    double p = 1 / (1 + exp(-10.606601717798213));
+
+    o->head_loss(o, &loss, dx, dw, false, x, w, &h);
+    o->head_eval(o, &eval, x, w, &h);
+    o->logits(o, z, x, w, &h);
+    CHECK_NEAR(f32_at(z, 0), 10.6066, 1e-4);
+    CHECK(f32_at(z, 1) == 0);
+    CHECK_NEAR(loss, -log(1 - p), 1e-5);
+    CHECK_NEAR(eval, loss, 1e-6);
+    CHECK_NEAR(f32_at(dw, 0), p * 0.353553, 1e-6);
+    CHECK_NEAR(f32_at(dbias, 0), 5 + p * 0.353553, 1e-6);
+    CHECK_NEAR(f32_at(dbias, 1), 7 - p, 1e-5); /* the slope at 0 is 1 */
     o->free(o);
 }
 
@@ -275,6 +324,7 @@ static void by_hand(void)
 {
     for (int k = 0; k < 8; k++)
         test_mtp_end(k & 1, k & 2, k & 4 ? 0.75 : 0);
+    test_root_cap();
     test_eval();
     test_never();
     test_fp8();

@@ -67,6 +67,23 @@ static void test_one_rounding(void)
     o->free(o);
 }
 
+/* With bf16_grads what is added to an f32 gradient is rounded first: 1 + 2^-8 lies halfway between 1 and
+ * 1 + 2^-7, and 1 is even; 1 + 2^-8 + 2^-12 is nearer to 1 + 2^-7. */
+static void test_rounded_product(void)
+{
+    struct ops *o = cpu();
+    struct tensor x = floats(o, 1, 1, (float[]){ 1 });
+    struct tensor dw = floats(o, 2, 1, (float[]){ 256, 0.25f });
+    struct tensor dy = floats(o, 1, 2, (float[]){ 1.00390625f, 1.004150390625f });
+
+    o->bf16_grads = true;
+    o->linear_bwd_w(o, dw, NULL, dy, x, NO_TENSOR, NULL, true);
+    CHECK(f32_at(dw, 0) == 257 && f32_at(dw, 1) == 1.2578125f);
+    o->linear_bwd_w(o, dw, NULL, dy, x, NO_TENSOR, NULL, false);
+    CHECK(f32_at(dw, 0) == 1 && f32_at(dw, 1) == 1.0078125f);
+    o->free(o);
+}
+
 /* y may be the residual. */
 static void test_in_place(void)
 {
@@ -83,6 +100,7 @@ static void test_in_place(void)
 static void by_hand(void)
 {
     test_one_rounding();
+    test_rounded_product();
     test_in_place();
 }
 

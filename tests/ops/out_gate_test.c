@@ -82,7 +82,26 @@ static void test_paired_sums(void)
     o->free(o);
 }
 
-static void by_hand(void) { test_paired_sums(); }
+/* Without a gate delta alone is written. */
+static void test_no_gate(void)
+{
+    struct ops *o = cpu();
+    struct tensor x = floats(o, 2, 4, (float[]){ 1, 2, 3, 4, 5, 6, 7, 8 });
+    struct tensor dout = floats(o, 2, 4, (float[]){ 1, 1, 2, 0, 0, 3, 1, -1 });
+    struct tensor delta = floats(o, 2, 2, NULL);
+
+    o->out_gate_bwd(o, dout, delta, NO_TENSOR, NO_TENSOR, dout, x, NO_TENSOR, NO_TENSOR, 2, NULL);
+    CHECK(f32_at(delta, 0) == 3 && f32_at(delta, 1) == 18); /* head 0 of both rows */
+    CHECK(f32_at(delta, 2) == 6 && f32_at(delta, 3) == -1);
+    CHECK(f32_at(dout, 5) == 3);
+    o->free(o);
+}
+
+static void by_hand(void)
+{
+    test_paired_sums();
+    test_no_gate();
+}
 
 const struct op_test out_gate_test = {
     .name = "out_gate",

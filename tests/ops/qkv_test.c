@@ -158,8 +158,8 @@ static void attend_forward(struct ops_case *c)
     c->o->zero(c->o,
                at(c, "k")); /* of its row behind the last token only some channels are written */
     c->o->qkv(c->o, at(c, "q"), at(c, "k"), at(c, "v"), m.factor, at(c, "dqkv"), at(c, "x"),
-              at(c, "w"), scalar(c, "scale"), &m.shape, m.rope, at(c, "y"), at(c, "gate"),
-              at(c, "table"), &c->batch);
+              at(c, "w"), scalar(c, "scale"), NO_TENSOR, &m.shape, m.rope, at(c, "y"),
+              at(c, "gate"), at(c, "table"), &c->batch);
     c->o->attention(c->o, at(c, "out"), at(c, "lse"), at(c, "q"), at(c, "k"), at(c, "v"), &s);
 }
 
@@ -277,7 +277,8 @@ static void qkv_of(struct ops *o, struct tensor q, struct tensor k, struct tenso
     for (int i = 0; i < 3 * D; i++)
         for (int c = 0; c < D; c++)
             ((float *)w.data)[i * D + c] = c < T ? f32_at(in, c * 3 * D + i) : 0;
-    o->qkv(o, q, k, v, NO_TENSOR, raw, x, w, NULL, s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR, &b);
+    o->qkv(o, q, k, v, NO_TENSOR, raw, x, w, NULL, NO_TENSOR, s, r, NO_TENSOR, NO_TENSOR, NO_TENSOR,
+           &b);
 }
 
 /* With cosine = position and sine = 0, channel 0 of a normed head tells its rotary position. */
