@@ -71,7 +71,7 @@ static void run_qkv(void)
 }
 static void run_value_bwd(void)
 {
-    o->value_bwd(o, dx3, a, dgate, d12, none, NO_TENSOR, &made.shape, y, gate, table, &batch);
+    o->value_bwd(o, dx3, a, dgate, d12, none, &made.shape, y, gate, table, &batch);
 }
 static void run_attention(void) { o->attention(o, a, lse, x, keys, z, &as); }
 static void run_attention_bwd(void)
