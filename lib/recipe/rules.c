@@ -292,7 +292,7 @@ static int read_option(struct line *l, struct stage_use *u)
     const char *at = next_word(l, word), *name;
     struct number *x = u->number;
     struct slot s;
-    int n, rc;
+    int n = 0, rc;
 
     for (int k = 0; (name = list_word(row->flags, k, &n)); k++)
         if (same_word(word, name, n)) {
@@ -337,7 +337,7 @@ static int read_words(struct line *l, struct chain *c, struct stage_use *u, cons
 static unsigned flag_bit(enum stage_id id, const char *flag)
 {
     const char *name;
-    int n, k = 0;
+    int n = 0, k = 0;
     while ((name = list_word(stage_rows[id].flags, k, &n)) && !same_word(flag, name, n))
         k++;
     return 1u << k;

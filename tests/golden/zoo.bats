@@ -7,7 +7,12 @@ zoo() { "$GPT_TESTS/zoo" "$@"; }
 GIVEN=tests/golden/zoo/zoo-gradients.safetensors
 
 @test "published optimizers: weights of twelve steps and states, in f32" {
-    zoo $GIVEN $(ls tests/golden/zoo/zoo-*.safetensors | grep -v -e gradients -e bf16)
+    files=()
+    for file in tests/golden/zoo/zoo-*.safetensors; do
+        [[ $file = *gradients* || $file = *bf16* ]] || files+=("$file")
+    done
+    [ ${#files[@]} -ge 10 ]
+    zoo $GIVEN "${files[@]}"
 }
 
 @test "published optimizers that orthogonalise in bf16" {
