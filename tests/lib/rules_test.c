@@ -3,7 +3,7 @@
  * Chains are drawn from all stages, and from those that tables, vectors and a tied head take. Each run on
  * 1 rank, on 3, fused and stage by stage, stopped on 3 ranks and resumed on 2, and with a skipped step must
  * leave the same bits, whatever types its weights have, and on one rank what a second computation in f64
- * of the line's text says. RULES=N of the environment: how many (60); RULES_SEED.
+ * of the line's text says. RULES=N of the environment: how many (40); RULES_SEED.
  */
 #include <math.h>
 #include <pthread.h>
@@ -1179,7 +1179,7 @@ int main(void)
                                 .tables = true,
                                 .around = "lookahead 0.6 0.8 from 1 to 5" });
     test_line((struct variant){ .rule = "normuon", .world = 1, .around = "outer 0.7 0.5 every 2" });
-    for (int i = 0; i < (many ? atoi(many) : 60); i++) {
+    for (int i = 0; i < (many ? atoi(many) : 40); i++) {
         static const char *const labels[] = { "mlp", "attn", "ve0", "smear_gate" };
         char line[LINE];
         bool tables = i % 4 > 1;
