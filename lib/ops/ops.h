@@ -307,6 +307,12 @@ enum {
     MEAN_TERM = 16, /* x = number[1] mom; with Nesterov's step x less number[2] (x - g) */
     MEAN_ADD = 32 /* of MEAN_TERM: added to x */
 };
+enum around_how {
+    AROUND_BEGIN, /* before <- w */
+    AROUND_AHEAD, /* mean <- mean + n0 (w - before - mean), before <- w, w <- w + n1 mean */
+    AROUND_OUTWARDS /* where n2 is not 0: d = before - w, mean <- n1 mean + n0 d, w and before <- before
+                     * - n1 mean - n0 d */
+};
 enum { VARIANCE_ROUND = 1, VARIANCE_FREE = 2 };
 /* What norm_fit makes of x, with y as it says; S, T, C: the number. */
 enum fit_to {

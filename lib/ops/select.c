@@ -30,7 +30,7 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
     for (int64_t k = 0; k < lines; k++) {
         int64_t at = k * (columns ? 1 : cols), before = 0;
         for (int64_t other = 0; other < lines; other++)
-            before += size[other] > size[k] || (size[other] == size[k] && other < k);
+            before += size[other] > size[k] || (other < k && size[other] == size[k]);
         for (int64_t e = 0; e < length; e++) {
             x[at + e * step] = before < kept ? x[at + e * step] : 0;
             m[at + e * step] *= before < kept ? j->decay : 1;

@@ -125,6 +125,11 @@ static void update(struct maker *m, const int *list, int n, const char *why)
     for (int k = 0; k < n; k++)
         a->param[a->n++] = (uint8_t)list[k];
     a->chains = m->chains[list[0]];
+    if (!m->r->optimizer.around.kind)
+        return;
+    a = add(m, ACT_AROUND, "around in [rules]");
+    for (int k = 0; k < n; k++)
+        a->param[a->n++] = (uint8_t)list[k];
 }
 
 static void update_and_gather(struct maker *m, int i)
@@ -398,7 +403,7 @@ static const char *const words[ACTS] = {
     [ACT_WAIT_BEGUN] = "wait", [ACT_EXCHANGE] = "exchange", [ACT_MIX_TIED] = "mix",
     [ACT_REDUCE] = "reduce",   [ACT_WAIT] = "wait",         [ACT_DECIDE] = "decide",
     [ACT_BRANCH] = "branch",   [ACT_JOIN] = "join",         [ACT_UPDATE] = "update",
-    [ACT_COPY_TIED] = "copy",  [ACT_CLEAR] = "clear",
+    [ACT_AROUND] = "around",   [ACT_COPY_TIED] = "copy",    [ACT_CLEAR] = "clear",
 };
 
 const char *step_plan_word(enum act act) { return words[act]; }

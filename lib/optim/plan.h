@@ -29,6 +29,7 @@ enum act {
     ACT_BRANCH, /* queue what follows into a branch, or TRUNK (ops.h) */
     ACT_JOIN, /* wait for all branches */
     ACT_UPDATE, /* move the weights, several of Adam's in one launch */
+    ACT_AROUND, /* move the weights once more, by means of moves (`around` of [rules]) */
     ACT_COPY_TIED, /* copy the tied head's weight to the embedding */
     ACT_CLEAR, /* forget gradients that have been applied */
     ACTS

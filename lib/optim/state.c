@@ -207,12 +207,25 @@ static void share(struct optim *z, int i)
         z->comm->share(z->comm, p->g, true);
 }
 
+/* The largest multiplier of the rate in the run. */
+static double most_lr(const struct recipe *r)
+{
+    double most = 0;
+    struct step_schedule at;
+    for (int step = 0; step < schedule_total(r); step++) {
+        schedule_at(r, step, &at);
+        most = fmax(most, at.lr);
+    }
+    return most;
+}
+
 int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
                struct comm *c)
 {
     int rc = 0;
 
     *z = (struct optim){ .recipe = r, .banks = b, .ops = o, .comm = c };
+    z->most_lr = r->optimizer.around.kind ? most_lr(r) : 1;
     for (int i = 0; i < r->n_params && !rc; i++)
         rc = take_states(z, i);
     if (rc)
@@ -518,6 +531,8 @@ int optim_masters(struct optim *z, const struct initial *v)
     }
     if (!rc)
         banks_quantize(z->banks);
+    for (int i = 0; i < z->recipe->n_params && !rc && z->recipe->optimizer.around.kind; i++)
+        optim_around(z, i, true);
     return rc ? rc : z->ops->status(z->ops);
 }
 
@@ -569,12 +584,49 @@ static struct adam_step adam_hyper(const struct recipe *r, const struct param_sp
     };
 }
 
+/* Numbers of op around in step `at`; lookahead's are for the step behind. */
+static void around_hyper(const struct optim *z, const struct step_schedule *at, real number[3])
+{
+    const struct around *a = &z->recipe->optimizer.around;
+    bool ahead = at->step + 1 >= a->from && at->step + 1 < a->to;
+    if (a->kind == AROUND_LOOKAHEAD) {
+        number[0] = (real)(1 - a->mean);
+        number[1] = (real)(ahead ? a->rate * at->lr / z->most_lr : 0);
+    } else if (a->kind == AROUND_OUTER) {
+        number[0] = (real)a->rate, number[1] = (real)a->mean;
+        number[2] = (at->step + 1) % a->every == 0;
+    }
+}
+
+void optim_around(struct optim *z, int i, bool begin)
+{
+    const struct around *a = &z->recipe->optimizer.around;
+    const struct optim_param *q = &z->p[i];
+    struct fp8_copy copy;
+    struct adam_param weight = optim_weight(z, i, &copy);
+    bool apart = q->master.t.data != NULL;
+
+    z->ops->around(z->ops, apart ? q->master.t : weight.w, apart ? NO_TENSOR : q->mantissa,
+                   optim_state(q, "around_mean"), optim_state(q, "around_before"),
+                   begin                         ? AROUND_BEGIN
+                   : a->kind == AROUND_LOOKAHEAD ? AROUND_AHEAD
+                                                 : AROUND_OUTWARDS,
+                   z->hyper->around, begin ? NULL : optim_gate(z));
+    if (begin)
+        return;
+    if (apart)
+        z->ops->store(z->ops, &weight, q->master.t);
+    else if (weight.copy)
+        z->ops->quantize(z->ops, &copy, weight.w);
+}
+
 void optim_prepare(struct optim *z, const struct step_schedule *at)
 {
     const struct recipe *r = z->recipe;
     struct step_hyper host = { .tied_mix = (real)at->tied_mix };
 
     assert(z->open <= 1);
+    around_hyper(z, at, host.around);
     z->plan = step_plan_of(&z->plans, at);
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];

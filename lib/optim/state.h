@@ -88,6 +88,7 @@ struct step_hyper {
                                              applied, or skipped */
     struct chain_hyper chain[MAX_PARAMS][2];
     real tied_mix;
+    real around[3]; /* of op around */
 };
 
 struct optim {
@@ -96,6 +97,7 @@ struct optim {
     struct ops *ops;
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
+    double most_lr; /* the schedule's largest multiplier */
     struct step_plans plans;
     const struct step_plan *plan; /* of the step that optim_prepare was called for */
     struct step_hyper *hyper; /* device memory */
@@ -148,6 +150,9 @@ static inline const struct step_gate *optim_gate(const struct optim *z)
 /* A weight as it is stored on this rank, its forms beside the exact value, and the gate; copy: made, and
  * pointed to where there are codes. */
 struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *copy);
+
+/* What is done around the update of parameter i: how, or AROUND_BEGIN, before the first step. */
+void optim_around(struct optim *z, int i, bool begin);
 
 /* Chooses the plan of step `at`, and uploads its hyperparameters, from the schedule and the counters. The learning rates
  * are formed in double and rounded once (optimizers.md 2.2). */

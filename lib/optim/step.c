@@ -311,12 +311,14 @@ static uint32_t set_of(const struct action *a)
 
 /* -- the step -------------------------------------------------------------------------- */
 
+static void around(struct optim *z, int i) { optim_around(z, i, false); }
+
 static void act(struct optim *z, const struct action *a)
 {
     typedef void each(struct optim *, int);
     static each *const of_one[ACTS] = {
         [ACT_GATHER] = gather_weight, [ACT_NEED] = optim_need,   [ACT_WAIT_BEGUN] = wait_tickets,
-        [ACT_REDUCE] = reduce,        [ACT_WAIT] = wait_reduced,
+        [ACT_REDUCE] = reduce,        [ACT_WAIT] = wait_reduced, [ACT_AROUND] = around,
     };
     for (int k = 0; k < a->n && of_one[a->act]; k++)
         of_one[a->act](z, a->param[k]);

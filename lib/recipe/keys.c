@@ -827,9 +827,9 @@ int recipe_bind(struct recipe *r)
         (rc = recipe_bind_rules(r)) || (rc = bind_section(r, "schedule")) ||
         (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
         (rc = bind_section(r, "precision")) || (rc = recipe_bind_states(r)) ||
-        (rc = check_tied_states(r)) || (rc = check_model(r)) || (rc = check_optimizer(r)) ||
-        (rc = check_stages(r)) || (rc = check_data(r)) || (rc = check_precision(r)) ||
-        (rc = recipe_check(r)))
+        (rc = recipe_check_around(r)) || (rc = check_tied_states(r)) || (rc = check_model(r)) ||
+        (rc = check_optimizer(r)) || (rc = check_stages(r)) || (rc = check_data(r)) ||
+        (rc = check_precision(r)) || (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->line[i].used)

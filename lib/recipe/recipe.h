@@ -244,6 +244,7 @@ struct recipe {
             double weight[2], span[2];
         } blend; /* normuon+adam: Adam's weight, first and last; points of the schedule */
         double mixed_lr; /* of both: multiplier of adam.lr */
+        struct around around;
         struct {
             double row[MAX_POLAR][3];
             int n;

@@ -99,6 +99,14 @@ struct chain {
     struct polar_rows polar;
 };
 
+/* What is done around the updates of all parameters: `around` of [rules]. */
+struct around {
+    enum around_kind { AROUND_NONE, AROUND_LOOKAHEAD, AROUND_OUTER } kind;
+    double rate, mean; /* A and G of lookahead, LR and MU of outer */
+    double from, to; /* lookahead: steps before whose forward it is added */
+    int every; /* outer */
+};
+
 /* SINGLE: chain[0]. THEN: chain[0] before step `at`, then chain[1], whose states are kept from step
  * `moments` on. SUM: both, chain[1] with weight `weight` and chain[0] with the rest. */
 struct rule {

@@ -292,7 +292,7 @@ static int read_option(struct line *l, struct stage_use *u)
     const char *at = next_word(l, word), *name;
     struct number *x = u->number;
     struct slot s;
-    int n, rc;
+    int n = 0, rc;
 
     for (int k = 0; (name = list_word(row->flags, k, &n)); k++)
         if (same_word(word, name, n)) {
@@ -337,7 +337,7 @@ static int read_words(struct line *l, struct chain *c, struct stage_use *u, cons
 static unsigned flag_bit(enum stage_id id, const char *flag)
 {
     const char *name;
-    int n, k = 0;
+    int n = 0, k = 0;
     while ((name = list_word(stage_rows[id].flags, k, &n)) && !same_word(flag, name, n))
         k++;
     return 1u << k;
@@ -685,6 +685,59 @@ int recipe_add_published(struct recipe *r)
     return rc;
 }
 
+/* True if what is done around updates can be done with the parameter: its exact value is one f32. */
+static bool stands_around(const struct param_spec *s)
+{
+    return s->stored == DT_NONE && s->every == 1 &&
+           (!rule_is_adam(&s->rule) || s->master == DT_NONE || s->master == DT_F32);
+}
+
+int recipe_check_around(const struct recipe *r)
+{
+    for (int i = 0; i < r->n_params && r->optimizer.around.kind; i++)
+        if (!stands_around(&r->params[i]))
+            return recipe_error(r, recipe_find(r, "rules", "around"),
+                                "%s must move in each step, with weights in f32 or bf16 and "
+                                "without low halves of its own",
+                                r->params[i].label);
+    return 0;
+}
+
+/* lookahead A G from S to E; outer LR MU every N. */
+static int read_around(struct recipe *r, const struct recipe_line *row)
+{
+    struct line l = { .r = r, .from = row, .text = row->value, .at = row->value };
+    struct around *a = &r->optimizer.around;
+    char word[64];
+    double number[4] = { 0 };
+    const char *at = next_word(&l, word);
+    bool ahead = !strcmp(word, "lookahead");
+    const char *const want[2] = { ahead ? "from" : "every", ahead ? "to" : NULL };
+
+    if (!ahead && strcmp(word, "outer"))
+        return fault(&l, at, "expected lookahead A G from S to E, or outer LR MU every N");
+    for (int k = 0; k < (ahead ? 4 : 3); k++) {
+        at = next_word(&l, word);
+        if (k >= 2) {
+            if (strcmp(word, want[k - 2]))
+                return fault(&l, at, "expected '%s', found '%s'", want[k - 2], word);
+            at = next_word(&l, word);
+        }
+        if (recipe_real(word, "number", k == 2 && !ahead ? 1 : 0, k == 1 ? 1 : 1e9, &number[k]))
+            return fault(&l, at, "expected a number, found '%s'", word);
+    }
+    at = next_word(&l, word);
+    if (*word)
+        return fault(&l, at, "'%s' is one word too many", word);
+    *a = (struct around){ ahead ? AROUND_LOOKAHEAD : AROUND_OUTER,
+                          number[0],
+                          number[1],
+                          number[2],
+                          number[3],
+                          (int)number[2] };
+    return 0;
+}
+
 int recipe_bind_rules(struct recipe *r)
 {
     struct rule ignored;
@@ -694,6 +747,13 @@ int recipe_bind_rules(struct recipe *r)
             continue;
         if (is_builtin(l->key))
             return recipe_error(r, l, "'%s' is built in: give the line another name", l->key);
+        if (!strcmp(l->key, "around")) {
+            int bad = read_around(r, l);
+            if (bad)
+                return bad;
+            l->used = true;
+            continue;
+        }
         if (strlen(l->key) >= RULE_NAME || strpbrk(l->key, " |>+"))
             return recipe_error(r, l, "expected a name of at most %d characters, without '|>+'",
                                 RULE_NAME - 1);

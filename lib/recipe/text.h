@@ -49,6 +49,8 @@ int recipe_read_rule(const struct recipe *r, const struct recipe_line *row, cons
 int recipe_add_published(struct recipe *r) MUST_CHECK;
 /* Reads [rules], and each parameter's rule as the keys of [optimizer] have it. */
 int recipe_bind_rules(struct recipe *r) MUST_CHECK;
+/* After [states]: can all parameters be moved around their updates, where the recipe says so? */
+int recipe_check_around(const struct recipe *r) MUST_CHECK;
 /* tables.c */
 int recipe_bind_layers(struct recipe *r) MUST_CHECK;
 int recipe_bind_params(struct recipe *r) MUST_CHECK;

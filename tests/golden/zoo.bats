@@ -7,7 +7,12 @@ zoo() { "$GPT_TESTS/zoo" "$@"; }
 GIVEN=tests/golden/zoo/zoo-gradients.safetensors
 
 @test "published optimizers: weights of twelve steps and states, in f32" {
-    zoo $GIVEN $(ls tests/golden/zoo/zoo-*.safetensors | grep -v -e gradients -e bf16)
+    files=()
+    for file in tests/golden/zoo/zoo-*.safetensors; do
+        [[ $file = *gradients* || $file = *bf16* ]] || files+=("$file")
+    done
+    [ ${#files[@]} -ge 10 ]
+    zoo $GIVEN "${files[@]}"
 }
 
 @test "published optimizers that orthogonalise in bf16" {
@@ -63,10 +68,26 @@ mutant() {
     mutant muown "weightnorm 2.496" "weightnorm 2.2"
     mutant muown "15 1.2" "14 1.2"
     mutant muown "15 1.2" "15 1.08"
-    mutant muonh "hyperball" "step"
-    mutant muonh "nesterov" ""
+    mutant muloco "hyperball" "step"
+    mutant muloco "nesterov" ""
+    mutant muloco "variance 0.95 free" "variance 0.85 free"
+    mutant muloco "| shape | variance 0.95 free |" "|"
     mutant uwfloor "variance 0.95 |" "scale 1 |"
     mutant uwfloor "variance 0.95" "variance 0.85"
     mutant uwfloor "floor 0.35 |" "scale 1 |"
     mutant uwfloor "floor 0.35" "floor 0.32"
+}
+
+@test "what is around the model: each number is noticed" {
+    for around in "lookahead 0.54 0.9 from 3 to 10" "lookahead 0.6 0.81 from 3 to 10" "lookahead 0.6 0.9 from 2 to 10" \
+        "lookahead 0.6 0.9 from 3 to 9"; do
+        run --separate-stderr zoo --around "$around" $GIVEN tests/golden/zoo/zoo-emanesterov.safetensors
+        [ "$status" -eq 1 ]
+        [[ $output = *FAILED* && $output != *refused* ]]
+    done
+    for around in "outer 0.63 0.5 every 3" "outer 0.7 0.45 every 3" "outer 0.7 0.5 every 4"; do
+        run --separate-stderr zoo --around "$around" $GIVEN tests/golden/zoo/zoo-muloco.safetensors
+        [ "$status" -eq 1 ]
+        [[ $output = *FAILED* && $output != *refused* ]]
+    done
 }

@@ -23,7 +23,7 @@
 #endif
 
 enum { MAX_STEPS = 64 };
-static const char *device = "cpu", *polar = "f32", *own_line = NULL;
+static const char *device = "cpu", *polar = "f32", *own_line = NULL, *own_around = NULL;
 
 /* One matrix of one file. */
 struct run {
@@ -62,10 +62,27 @@ static double of_list(const struct golden *g, const char *key, int k)
     return p ? atof(p + 1) : 1;
 }
 
+/* What is around the chain, which the line does not say; false: nothing. */
+static bool read_around(const struct golden *g, char *text, size_t size)
+{
+    if (own_around)
+        snprintf(text, size, "rules.around=%s", own_around);
+    else if (st_meta(g->h, "lookahead"))
+        snprintf(text, size, "rules.around=lookahead %s %s from %s to %s",
+                 st_meta(g->h, "lookahead"), st_meta(g->h, "ema"), st_meta(g->h, "first"),
+                 st_meta(g->h, "last"));
+    else if (st_meta(g->h, "outer_lr"))
+        snprintf(text, size, "rules.around=outer %s %s every %s", st_meta(g->h, "outer_lr"),
+                 st_meta(g->h, "outer_momentum"), st_meta(g->h, "every"));
+    else
+        return false;
+    return true;
+}
+
 static int read_recipe(struct run *u, int steps)
 {
     const char *share = getenv("GPT_SHARE"), *lr = st_meta(u->g->h, "lr");
-    char key[64], path[512], rule[1024], count[64], type[64];
+    char key[64], path[512], rule[1024], count[64], type[64], around[256];
     snprintf(key, sizeof key, "line.%s", u->matrix);
     const char *line = own_line ? own_line : st_meta(u->g->h, key);
     if (!line)
@@ -76,9 +93,13 @@ static int read_recipe(struct run *u, int steps)
     snprintf(rule, sizeof rule, "rules.zoo=lr %s | %s", lr, line);
     snprintf(count, sizeof count, "schedule.steps=%d", steps);
     snprintf(type, sizeof type, "optimizer.polar=%s", polar);
-    const char *const set[] = { rule, count, type, "schedule.extension=0",
-                                "parameters.attn=40,d,d f32 uniform:1 zoo sharded - - 1 1 no" };
-    int rc = recipe_read(&u->recipe, path, set, (int)(sizeof set / sizeof *set));
+    const char *set[8] = { rule, count, type, "schedule.extension=0",
+                           "parameters.attn=40,d,d f32 uniform:1 zoo sharded - - 1 1 no" };
+    if (read_around(u->g, around, sizeof around)) {
+        set[5] = around;
+        set[6] = "optimizer.adam_every=1";
+    }
+    int rc = recipe_read(&u->recipe, path, set, set[5] ? 7 : 5);
     if (rc)
         return rc;
     /* The one parameter of the run. */
@@ -125,7 +146,10 @@ static void compare_weight(struct run *u, int step)
     if (!want)
         return;
     float *init = tensor_named(u->given, 0, "init", u->matrix, &m);
-    float *got = floats_of(u->o, u->banks.p[0].w);
+    /* With lookahead the weight is already where the next gradient is taken. */
+    bool ahead = u->recipe->optimizer.around.kind == AROUND_LOOKAHEAD;
+    float *got =
+        floats_of(u->o, ahead ? optim_state(&u->z.p[0], "around_before") : u->banks.p[0].w);
     note(u, distance(got, want, init, n), &u->worst);
     free(want), free(init), free(got);
 }
@@ -145,6 +169,7 @@ static const char *const states[][2] = {
     { "slow", "kernel.2" },
     { "g", "gain" },
     { "v_norm", "row_norm" },
+    { "lookahead", "around_mean" },
 };
 
 static void compare_states(struct run *u, int step)
@@ -177,6 +202,9 @@ static int start(struct run *u)
     float *init = tensor_named(u->given, 0, "init", u->matrix, &n);
     floats_to(u->o, u->banks.p[0].w, init);
     free(init);
+    u->z.most_lr = 1; /* of the file's multipliers */
+    if (u->recipe->optimizer.around.kind)
+        optim_around(&u->z, 0, true);
     return 0;
 }
 
@@ -226,23 +254,14 @@ static double tolerance_of(const struct golden *g)
     return strstr(line, "covpower") || strstr(line, "sign") ? 1e-2 : 1e-4;
 }
 
-/* What a file asks for around the chain, which its line does not say. */
-static const char *around(const struct golden *g)
-{
-    return st_meta(g->h, "lookahead")         ? "lookahead"
-           : st_meta(g->h, "outer_lr")        ? "outer"
-           : st_meta(g->h, "weight_lr_power") ? "free"
-                                              : NULL;
-}
-
 /* Sets *worst: 0 passed, 1 failed or refused. */
 static int run_matrix(struct golden *given, struct golden *g, const char *matrix, int *worst)
 {
     struct run u = { .given = given, .g = g, .matrix = matrix, .ok = true };
     int steps = golden_int(given, "steps", 12), rc;
     u.tolerance = tolerance_of(g);
-    if (around(g)) {
-        printf("  %-8s refused: '%s' around the model is not built\n", matrix, around(g));
+    if (st_meta(g->h, "weight_lr_power")) {
+        printf("  %-8s refused: schedule-free is not built\n", matrix);
         *worst = 1;
         return 0;
     }
@@ -295,6 +314,7 @@ int main(int argc, char **argv)
         { 'p', "polar", "TYPE", OPT_CHOICE, &polar, "type of the orthogonal map",
           .choices = "f32|bf16" },
         OPT_TEXT('l', "line", "LINE", &own_line, "a chain in place of the files'"),
+        OPT_TEXT(0, "around", "LINE", &own_around, "what is around it, in place of the files'"),
         OPT_END
     };
     const struct command cmd = { "zoo", "[OPTION]... GRADIENTS FILE...",

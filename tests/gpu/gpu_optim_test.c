@@ -943,6 +943,29 @@ static void test_weightnorm(int n, int64_t rows, int64_t cols, enum dtype tw)
     }
 }
 
+/* A weight in f32, in bf16 with its low halves, and in bf16 alone. */
+static void test_around(int64_t rows, int64_t cols)
+{
+    real number[3] = { 0.3f, 0.6f, 1 }, off[3] = { 0.3f, 0.6f, 0 };
+    void *c, *d, *c0, *d0;
+    numbers(number, sizeof number, &c, &d);
+    numbers(off, sizeof off, &c0, &d0);
+    for (int type = 0; type < 3; type++) {
+        struct both w = drawn(type ? DT_BF16 : DT_F32, rows, cols, 1);
+        struct both low = type == 1 ? drawn_u16(rows, cols) : (struct both){ 0 };
+        struct both mean = drawn(DT_F32, rows, cols, 1), before = blank(DT_F32, rows, cols);
+        for (int how = AROUND_BEGIN; how <= AROUND_OUTWARDS + 1; how++) {
+            enum around_how h = how > AROUND_OUTWARDS ? AROUND_OUTWARDS : (enum around_how)how;
+            real *nc = how > AROUND_OUTWARDS ? c0 : c, *nd = how > AROUND_OUTWARDS ? d0 : d;
+            cpu->around(cpu, w.c, low.c, mean.c, before.c, h, nc, NULL);
+            gpu->around(gpu, w.g, low.g, mean.g, before.g, h, nd, NULL);
+            CHECK_EQ(different_bytes(w) + different_bytes(mean) + different_bytes(before), 0);
+            if (type == 1)
+                CHECK_EQ(different_bytes(low), 0);
+        }
+    }
+}
+
 static void test_stages(int n, int64_t rows, int64_t cols, enum dtype tg)
 {
     struct both g = drawn(tg, n * rows, cols, 1), mom = drawn(DT_F32, n * rows, cols, 1);
@@ -985,16 +1008,19 @@ static void test_chains(void)
 {
     static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
                                         { 2, 90, 520 }, { 5, 768, 768 }, { 3, 3072, 768 } };
-    for (int s = 0; s < (check_small() ? 4 : 6); s++)
+    for (int s = 0; s < (check_small() ? 4 : 6); s++) {
+        int n = (int)shape[s][0];
+        int64_t rows = shape[s][1], cols = shape[s][2];
+        test_around(n * rows, cols);
+        test_wholes(n, rows, cols);
         for (int k = 0; k < 2; k++) {
             enum dtype t = k ? DT_F32 : DT_BF16;
-            test_stages((int)shape[s][0], shape[s][1], shape[s][2], t);
-            test_means((int)shape[s][0], shape[s][1], shape[s][2], t);
-            test_fits((int)shape[s][0], shape[s][1], shape[s][2], t);
-            test_weightnorm((int)shape[s][0], shape[s][1], shape[s][2], t);
-            if (k)
-                test_wholes((int)shape[s][0], shape[s][1], shape[s][2]);
+            test_stages(n, rows, cols, t);
+            test_means(n, rows, cols, t);
+            test_fits(n, rows, cols, t);
+            test_weightnorm(n, rows, cols, t);
         }
+    }
     clear();
 }
 

@@ -3,7 +3,7 @@
  * Chains are drawn from all stages, and from those that tables, vectors and a tied head take. Each run on
  * 1 rank, on 3, fused and stage by stage, stopped on 3 ranks and resumed on 2, and with a skipped step must
  * leave the same bits, whatever types its weights have, and on one rank what a second computation in f64
- * of the line's text says. RULES=N of the environment: how many (60); RULES_SEED.
+ * of the line's text says. RULES=N of the environment: how many (40); RULES_SEED.
  */
 #include <math.h>
 #include <pthread.h>
@@ -35,14 +35,15 @@ struct variant {
         BY_ROWS,
         DELAYED
     } stored; /* weights in f16, and in e4m3 with that scale */
+    const char *around;
     int skip; /* the step whose gradients have a NaN, or that is left out; 0: none */
     bool omit;
 };
 
 static int read(struct recipe **r, const struct variant *v)
 {
-    char rules[LINE + 16], attn[128], mlp[128], ve0[128], smear[128], scalars[128], head[128],
-        embed[128];
+    char rules[LINE + 16], around[128], attn[128], mlp[128], ve0[128], smear[128], scalars[128],
+        head[128], embed[128];
     const char *type = v->f32 ? "f32" : "bf16", *name = v->line ? "x" : v->rule;
     bool adam = strpbrk(name, ">+"), second = strstr(name, "normuon");
     const char *betas = adam ? "0.9 0.95" : second ? "- 0.95" : "- -";
@@ -60,6 +61,8 @@ static int read(struct recipe **r, const struct variant *v)
         v->f32 ? "optimizer.polar=f32" : "optimizer.polar=bf16",
         v->skip && !v->omit ? "optimizer.max_skips=2" : "optimizer.max_skips=0",
         rules,
+        around,
+        v->around ? "optimizer.adam_every=1" : "optimizer.adam_every=2",
         v->stored == DELAYED ? "precision.weight_scale=delayed" : "precision.weight_scale=row",
         "precision.amax_history=2",
         v->zero ? "schedule.untie_state=zero" : "schedule.untie_state=carry",
@@ -74,6 +77,8 @@ static int read(struct recipe **r, const struct variant *v)
     const char *share = getenv("GPT_SHARE");
     char path[512];
 
+    snprintf(around, sizeof around, v->around ? "rules.around=%s" : "rules.y=lr 1 | step",
+             v->around);
     snprintf(rules, sizeof rules, "rules.x=%s", v->line ? v->line : "lr 1 | step");
     snprintf(attn, sizeof attn, "parameters.attn=40,d,d %s uniform:1 %s sharded %s 1,1,2 1 no", f16,
              name, betas);
@@ -1071,6 +1076,25 @@ static void test_spoilt(const char *line)
         printf("    '%s' of %s\n", err_message(), spoilt);
 }
 
+static void around_refused(const char *line, const char *message)
+{
+    struct variant v = { .line = "lr 0.1 | step", .world = 1, .around = line };
+    struct recipe *r = NULL;
+    if (!CHECK(read(&r, &v) == GPT_USAGE))
+        recipe_free(r);
+    else if (!CHECK(strstr(err_message(), message) != NULL))
+        printf("    '%s' of %s\n", err_message(), line);
+}
+
+static void test_around_refused(void)
+{
+    around_refused("lookahead 0.6 0.99", "expected 'from'");
+    around_refused("lookahead 0.6 1.99 from 1 to 2", "expected a number");
+    around_refused("outer 0.7 0.5 every 0", "expected a number");
+    around_refused("outer 0.7 0.5 every 2 3", "one word too many");
+    around_refused("average 3", "expected lookahead");
+}
+
 /* A weight that begins at 0 has no norm to keep. */
 static void test_zero_start(void)
 {
@@ -1138,6 +1162,7 @@ int main(void)
     rng = rng_make(seed ? (uint64_t)atoll(seed) : 1, 5);
 
     test_refused();
+    test_around_refused();
     test_zero_start();
     test_states();
     test_text();
@@ -1149,7 +1174,12 @@ int main(void)
     test_line(
         (struct variant){ .line = "sgd then sgd at 4 moments 1", .world = 1, .tables = true });
     test_line((struct variant){ .line = "lr 0.1 | step", .world = 1, .tables = true });
-    for (int i = 0; i < (many ? atoi(many) : 60); i++) {
+    test_line((struct variant){ .line = "lr 0.1 | momentum 0.9 | step",
+                                .world = 1,
+                                .tables = true,
+                                .around = "lookahead 0.6 0.8 from 1 to 5" });
+    test_line((struct variant){ .rule = "normuon", .world = 1, .around = "outer 0.7 0.5 every 2" });
+    for (int i = 0; i < (many ? atoi(many) : 40); i++) {
         static const char *const labels[] = { "mlp", "attn", "ve0", "smear_gate" };
         char line[LINE];
         bool tables = i % 4 > 1;
