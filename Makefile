@@ -15,6 +15,7 @@
 
 BUILD  ?= build
 PREFIX ?= /usr/local
+OBJCOPY ?= objcopy
 # What CC compiles for: x86_64, aarch64. ARCH is portable code where that is not this machine's.
 CPU    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 # A bundle runs on other machines.
@@ -104,10 +105,8 @@ EMU_TRAIN_SRC = $(filter kernels/host/backend_% kernels/host/comm_% kernels/host
 EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC),$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model decode)
 EMU_TRAIN = $(BUILD)/emu/gpt-train
-# Where an op has another kernel for GPUs before Hopper, what tests it runs once more with that; of Adam
-# the records' form alone has.
-PORTABLE_OPS := model $(patsubst kernels/%.cu,%,$(patsubst %/adam.cu,%/adam_record.cu,$(shell \
-                grep -lw 'portable' $(wildcard kernels/*.cu))))
+# Where an op has another kernel for GPUs before Hopper, what tests it runs once more with that.
+PORTABLE_OPS := model $(patsubst kernels/%.cu,%,$(shell grep -lw 'portable' $(wildcard kernels/*.cu)))
 EMU_PORTABLE = $(patsubst %,$(BUILD)/emu/portable_%_test,ops optim products polar attention model decode)
 EMU_CXX   = $(CXX) -std=c++17 -O1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib $(TEST_INC)
@@ -144,7 +143,7 @@ cuda_of   = $(if $(filter $(CUDA_USERS),$(1)),$(CUDA_LIB))
 all: $(CMDS) tests
 	@$(if $(NVCC),,echo "$(if $(filter 0,$(CUDA)),CUDA=0,no nvcc): building for the CPU only")
 lib: $(BUILD)/libgpt.a
-tests: $(C_PROGS) $(FD_TESTS) $(GPU_PROGS)
+tests: $(C_PROGS) $(FD_TESTS) $(GPU_PROGS) $(BUILD)/public/libgpt.a
 kernels: $(BUILD)/libgptcuda.a
 
 # Files that hold the flags and change only with them, so that new flags rebuild what they touch.
@@ -197,6 +196,12 @@ define archive_rule
 endef
 $(BUILD)/libgpt.a: $(call obj,$(LIB_SRC))
 	$(archive_rule)
+# The library for other programs: what lib/*/gpt_*.h declares, and everything else local to it.
+PUBLIC = $(wildcard lib/*/gpt_*.h)
+$(BUILD)/public/libgpt.a: $(call obj,$(PUBLIC:.h=.c)) $(BUILD)/libgpt.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(LD) -r -o $(@D)/gpt.o $^ && $(OBJCOPY) -w --keep-global-symbol='gpt_*' \
+	    --strip-debug $(@D)/gpt.o && rm -f $@ && $(AR) rcs $@ $(@D)/gpt.o
 $(BUILD)/libtest.a: $(call obj,$(TEST_LIB))
 	$(archive_rule)
 # The ops again in double and their cases, to be held against finite differences.
@@ -346,8 +351,15 @@ lint:
 
 bindir  = $(DESTDIR)$(PREFIX)/bin
 datadir = $(DESTDIR)$(PREFIX)/share
-install: $(CMDS)
-	install -d $(bindir) $(datadir)/gpt $(datadir)/bash-completion/completions
+install: $(CMDS) $(BUILD)/public/libgpt.a
+	install -d $(bindir) $(datadir)/gpt/examples $(datadir)/bash-completion/completions \
+	    $(DESTDIR)$(PREFIX)/include/gpt
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BUILD)/public/libgpt.a
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(sed -nE 's/.*GPT_VERSION "(.*)".*/\1/p' lib/base/version.h)|" \
+	    share/gpt.pc > $(DESTDIR)$(PREFIX)/lib/pkgconfig/gpt.pc
+	install -m 644 $(PUBLIC) $(DESTDIR)$(PREFIX)/include/gpt
+	install -m 755 $(wildcard examples/*) $(datadir)/gpt/examples
 	install -m 755 $(CMDS) $(bindir)
 	set -e; for m in $(wildcard man/*.[157]); do \
 	    install -D -m 644 $$m $(datadir)/man/man$${m##*.}/$${m##*/}; done

@@ -9,8 +9,6 @@
  * A thread takes 8 elements (1 where 16-byte accesses do not fit). A parameter with scales needs its row's
  * largest new numbers before it can store: a block keeps a row of up to 8192 columns in registers; longer rows
  * are computed twice, and the second reading, from the row's end, comes from the caches as far as they hold it.
- * Where Adam is as the records have it (adam_record) and moments are e4m3, a thread has 24 columns, a warp a row
- * of 768: what is done once a thread, addresses, scales, reductions, is a third.
  *
  * Of types that are known at run time only (any_row, any_elements), and so in a list of parameters, a thread
  * fetches all that it needs before it asks of what type it is: a load behind each question waits for the one before.
@@ -18,15 +16,14 @@
  * Beside narrow types time is instructions, not bytes: 4 TB/s leave about 7 issue slots a byte. So roots and
  * quotients look once for what over- or underflows, and rows with such numbers are another function's; old
  * moments are not multiplied by their scale, but the beta is; roundings are the GPU's conversions, drawn ones
- * additions of integers; and types are the compiler's where they are frequent. One scale for all rows needs two
+ * additions of integers. One scale for all rows needs two
  * passes: the first computes moments alone (adam_largest).
  *
- * adam_store.h has the types, adam_form.cuh an update in any form, adam_record.cuh and adam_any.cuh the fast rows of
- * the records' forms and of all others; here are the kernels and which of them a parameter gets.
+ * adam_store.h has the types, adam_form.cuh an update of elements and of rows out of the ordinary, adam_any.cuh the
+ * fast rows; here are the kernels and which of them a parameter gets: adam_record is compiled for what the records
+ * store, bf16 weights with f32 moments, the others take types known at run time.
  */
 #include "adam_any.cuh"
-#include "adam_form.cuh"
-#include "adam_record.cuh"
 
 /* -- kernels ------------------------------------------------------------------------------------- */
 
@@ -106,11 +103,10 @@ __global__ static void __launch_bounds__(ROW_THREADS) adam_any_flat(const __grid
         fold_amax(q.out, most);
 }
 
-/* One parameter without scales, 8 elements a thread. */
-template <form_kind KIND, int MASTER, int MOMENTS>
-__global__ static void __launch_bounds__(THREADS) adam_flat(const __grid_constant__ job q)
+/* One parameter of the records' types, 8 elements a thread. */
+__global__ static void __launch_bounds__(THREADS) adam_record(const __grid_constant__ job q)
 {
-    form<KIND, MASTER, MOMENTS> f = { q };
+    form<RECORD> f = { q };
     uint32_t most = 0;
     constants k;
 
@@ -121,45 +117,6 @@ __global__ static void __launch_bounds__(THREADS) adam_flat(const __grid_constan
         elements<8>(f, k, at, &most);
     if (q.out.codes)
         fold_amax(q.out, most);
-}
-
-/* One parameter with scales, a row a block. */
-template <int MASTER, int MOMENTS>
-__global__ static void __launch_bounds__(ROW_THREADS) adam_rows(const __grid_constant__ job q)
-{
-    __shared__ uint4 warps[2][ROW_THREADS / 32];
-    form<FORM, MASTER, MOMENTS> f = { q };
-    int64_t rows = q.count / q.cols;
-    uint32_t most = 0;
-    int turn = 0;
-    constants k;
-
-    if (!begin(q, k))
-        return;
-    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x, turn ^= 1)
-        row_once(f, k, r, warps[turn], &most);
-    if (q.out.codes)
-        fold_amax(q.out, most);
-}
-
-/* One parameter as the records have it, of less than 2^31 elements, a row a block. On Hopper, where it was
- * measured; elsewhere adam_rows gives the same bits, and the program is smaller by as many kernels for each GPU. */
-template <int MASTER, int MOMENTS, bool DRAWN>
-__global__ static void __launch_bounds__(most_threads(parts_of(MOMENTS)))
-    adam_record(const __grid_constant__ job q, const __grid_constant__ round_keys keys)
-{
-#ifdef SM90_CODE
-    __shared__ uint4 warps[2][ROW_THREADS / 32];
-    constexpr int parts = parts_of(MOMENTS);
-    form<RECORD, MASTER, MOMENTS> f = { q };
-    constants k;
-
-    if (!begin(q, k))
-        return;
-    bool usual = k.ordinary && k.beside >= 0x1p-60f && k.step_size >= 0x1p-24f;
-    if (!record_row<parts, MASTER, MOMENTS, DRAWN>(f, k, keys, blockIdx.x, usual, warps[0]))
-        row_apart<8>(q, blockIdx.x, warps[1]);
-#endif
 }
 
 /* -- one scale for all rows ------------------------------------------------------------------------ */
@@ -195,7 +152,7 @@ __global__ static void __launch_bounds__(THREADS) adam_tops(const __grid_constan
 {
     int i = job_at(all);
     const job &q = all.of[i];
-    form<ANY, 0, 0> f = { q };
+    form<ANY> f = { q };
     int64_t from = i ? all.end[i - 1] : 0;
     constants k;
 
@@ -205,45 +162,6 @@ __global__ static void __launch_bounds__(THREADS) adam_tops(const __grid_constan
         fold_tops<8>(f, k, blockIdx.x - from, all.end[i] - from);
     else
         fold_tops<1>(f, k, blockIdx.x - from, all.end[i] - from);
-}
-
-/* Finds the largest |m| and |v| of one parameter whose types are the record's: a row a block at a time,
- * three parts a thread. */
-template <int MOMENTS>
-__global__ static void __launch_bounds__(RECORD_THREADS, 2) adam_top(const __grid_constant__ job q)
-{
-    unsigned rows = (uint32_t)q.count / (uint32_t)q.cols;
-    float m_most = 0, v_most = 0;
-    constants k;
-
-    if (!begin(q, k))
-        return;
-    for (unsigned r = blockIdx.x; r < rows; r += gridDim.x) {
-        const span_of_row t(q, r);
-        constexpr int PARTS = 3;
-        columns<DT_NONE, MOMENTS> in[PARTS];
-        float m[8], v[8];
-#pragma unroll
-        for (int i = 0; i < PARTS; i++)
-            if (t.has(i))
-                in[i].fetch_moments(q, t.at(i));
-        const scales old = { 1, q.m.scale[r], q.v.scale[r], 1 };
-#pragma unroll
-        for (int i = 0; i < PARTS; i++) {
-            if (!t.has(i))
-                continue;
-            next_moments(m, v, in[i], q, k, old);
-#pragma unroll
-            for (int e = 0; e < 8; e++)
-                m_most = larger(m_most, fabsf(m[e])), v_most = larger(v_most, fabsf(v[e]));
-        }
-    }
-    uint32_t m = __reduce_max_sync(0xffffffffu, __float_as_uint(m_most));
-    uint32_t v = __reduce_max_sync(0xffffffffu, __float_as_uint(v_most));
-    if (threadIdx.x % 32 == 0) {
-        atomicMax(&q.largest[0], m);
-        atomicMax(&q.largest[1], v);
-    }
 }
 
 /* What blocks then raise; where the step is skipped it stays. */
@@ -317,109 +235,27 @@ static job job_of(const struct adam_param *p)
     return q;
 }
 
-/* True if q has types that a kernel is compiled for (struct form): bf16 weight and gradient, and moments
- * of one type. */
-static bool is_known(const job &q)
-{
-    return q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == q.v.type;
-}
-
-/* True if the types but those of master and moments, and the options of the update, are the records'. */
+/* True if q is of form RECORD. */
 static bool is_record(const job &q)
 {
-    return is_known(q) && !q.eps_inside && q.decay == DECAY_CAUTIOUS;
-}
-
-typedef void one_kernel(job);
-
-template <int MASTER> static one_kernel *rows_kernel(int moments)
-{
-    switch (moments) {
-    case DT_F16: return adam_rows<MASTER, DT_F16>;
-    case DT_E4M3: return adam_rows<MASTER, DT_E4M3>;
-    case DT_BF16: return MASTER == DT_F16 ? adam_rows<DT_F16, DT_BF16> : NULL;
-    default: return MASTER == DT_F16 ? adam_rows<DT_F16, DT_F32> : NULL;
-    }
-}
-
-template <int MASTER> static one_kernel *flat_kernel(int moments)
-{
-    return moments == DT_F32 ? adam_flat<FORM, MASTER, DT_F32> : adam_flat<FORM, MASTER, DT_BF16>;
+    return q.w_type == DT_BF16 && q.g_type == DT_BF16 && q.m.type == DT_F32 && q.v.type == DT_F32 &&
+           q.master.type == DT_NONE && !q.rows && !q.drawn && !q.eps_inside &&
+           q.decay == DECAY_CAUTIOUS;
 }
 
 /* True if a row is longer than what a block holds in registers. */
 static bool is_long(const job &q) { return q.rows && q.cols > 8 * ROW_THREADS; }
 
+typedef void one_kernel(job);
+
 /* The kernel of one parameter by itself, or NULL: it goes into a list. */
 static one_kernel *kernel_for(const job &q)
 {
-    if (!q.fast)
-        return NULL;
-    if (is_long(q))
-        return adam_any_long;
-    if (!is_known(q))
-        return q.rows ? (q.drawn ? adam_any_rows<true> : adam_any_rows<false>)
-                      : (q.drawn ? adam_any_flat<true> : adam_any_flat<false>);
-    bool record = is_record(q);
-    if (record && !q.drawn && q.master.type == DT_NONE && q.m.type == DT_F32)
-        return adam_flat<RECORD, DT_NONE, DT_F32>;
-    if (record && !q.drawn && q.master.type == DT_NONE && q.m.type == DT_BF16)
-        return adam_flat<RECORD, DT_NONE, DT_BF16>;
-    switch (q.master.type) {
-    case DT_F32: return q.rows ? rows_kernel<DT_F32>(q.m.type) : flat_kernel<DT_F32>(q.m.type);
-    case DT_U16: return q.rows ? rows_kernel<DT_U16>(q.m.type) : flat_kernel<DT_U16>(q.m.type);
-    case DT_F16: return rows_kernel<DT_F16>(q.m.type);
-    default: return q.rows ? rows_kernel<DT_NONE>(q.m.type) : flat_kernel<DT_NONE>(q.m.type);
-    }
-}
-
-typedef void record_kernel(job, round_keys);
-
-template <int MASTER> static record_kernel *record_rows(int moments, bool drawn)
-{
-    switch (moments) {
-    case DT_F16:
-        return drawn ? adam_record<MASTER, DT_F16, true> : adam_record<MASTER, DT_F16, false>;
-    case DT_E4M3:
-        return drawn ? adam_record<MASTER, DT_E4M3, true> : adam_record<MASTER, DT_E4M3, false>;
-    case DT_BF16:
-        return MASTER != DT_F16 ? NULL
-               : drawn          ? adam_record<DT_F16, DT_BF16, true>
-                                : adam_record<DT_F16, DT_BF16, false>;
-    default: return NULL;
-    }
-}
-
-/* True if record_row can take the rows of q. */
-static bool has_record_rows(const job &q)
-{
-    return is_record(q) && q.fast && q.rows && !is_long(q) && q.count <= INT32_MAX;
-}
-static unsigned record_threads(const job &q, int parts)
-{
-    return 32 * (unsigned)((q.cols + parts * 256 - 1) / (parts * 256));
-}
-
-/* Returns the kernel that takes q by record_row, or NULL. */
-static record_kernel *record_kernel_for(const job &q)
-{
-    if (!has_record_rows(q) || q.out.codes || q.compute)
-        return NULL;
-    switch (q.master.type) {
-    case DT_NONE: return record_rows<DT_NONE>(q.m.type, q.drawn);
-    case DT_F32: return record_rows<DT_F32>(q.m.type, q.drawn);
-    case DT_U16: return record_rows<DT_U16>(q.m.type, q.drawn);
-    default: return record_rows<DT_F16>(q.m.type, q.drawn);
-    }
-}
-
-/* Returns the compiled kernel that finds the largest moments of q, or NULL. */
-static one_kernel *top_kernel_for(const job &q)
-{
-    return !has_record_rows(q)   ? NULL
-           : q.m.type == DT_F16  ? adam_top<DT_F16>
-           : q.m.type == DT_E4M3 ? adam_top<DT_E4M3>
-                                 : NULL;
+    return !q.fast        ? NULL
+           : is_record(q) ? adam_record
+           : is_long(q)   ? adam_any_long
+           : q.rows       ? (q.drawn ? adam_any_rows<true> : adam_any_rows<false>)
+                          : (q.drawn ? adam_any_flat<true> : adam_any_flat<false>);
 }
 
 static bool is_plain(const job &q)
@@ -463,48 +299,23 @@ static bool fits(struct cuda_ops *c, const struct adam_param *p)
 /* Returns the threads of a block that holds one row of q in registers. */
 static unsigned row_threads(const job &q) { return (unsigned)((q.cols / 8 + 31) / 32 * 32); }
 
-static void launch_one(struct cuda_ops *c, const job &q, one_kernel *kernel)
-{
-    unsigned threads = q.rows && !is_long(q) ? row_threads(q) : THREADS;
-    kernel<<<blocks_of(q, threads), threads, 0, c->stream>>>(q);
-    CUDA_LAUNCHED(c);
-}
-
-static void launch_record(struct cuda_ops *c, const job &q, record_kernel *kernel)
-{
-    kernel<<<(unsigned)(q.count / q.cols), record_threads(q, parts_of(q.m.type)), 0, c->stream>>>(
-        q, round_keys(q.seed));
-    CUDA_LAUNCHED(c);
-}
-
 /* Launches a kernel for one parameter; false if there is none. */
 static bool launch_alone(struct cuda_ops *c, const job &q)
 {
-    record_kernel *rows = c->portable ? NULL : record_kernel_for(q);
-    one_kernel *kernel = rows ? NULL : kernel_for(q);
-    if (rows)
-        launch_record(c, q, rows);
-    else if (kernel)
-        launch_one(c, q, kernel);
-    return rows || kernel;
+    one_kernel *kernel = kernel_for(q);
+    unsigned threads = q.rows && !is_long(q) ? row_threads(q) : THREADS;
+    if (!kernel)
+        return false;
+    kernel<<<blocks_of(q, threads), threads, 0, c->stream>>>(q);
+    CUDA_LAUNCHED(c);
+    return true;
 }
 
-/* True if q is so large that its form's own kernel, in place of the list's, saves more than a launch
- * takes (share/doc/rejected.md, Adam: five tables in one launch). */
+/* True if q is so large that a kernel of its own, in place of the list's, saves more than a launch takes
+ * (share/doc/rejected.md, Adam: five tables in one launch). */
 static bool goes_alone(const job &q)
 {
-    return ((q.rows && is_known(q)) || is_long(q)) &&
-           q.count >= (is_long(q) || q.m.type == DT_E4M3 ? 1 << 22 : 1 << 24);
-}
-
-/* Launches the pass that finds the largest moments of q. 16 warps an SM with e4m3 moments were faster
- * there than 26 (47 us for 52), 64 with others. */
-static void launch_top(struct cuda_ops *c, const job &q, one_kernel *kernel)
-{
-    unsigned threads = record_threads(q, 3), warps = q.m.type == DT_E4M3 ? 16 : 64;
-    int64_t rows = q.count / q.cols, blocks = 32 * warps * (unsigned)c->sms / threads;
-    kernel<<<(unsigned)(rows < blocks ? rows : blocks), threads, 0, c->stream>>>(q);
-    CUDA_LAUNCHED(c);
+    return q.rows && q.count >= (is_long(q) || q.m.type == DT_E4M3 ? 1 << 22 : 1 << 24);
 }
 
 /* `end` behind the last of n; all blocks. */
@@ -563,11 +374,6 @@ void gpu_adam_largest(struct ops *o, const struct adam_param *p, int n)
         launch_clear(c, tops, cleared, 2);
     for (int i = 0; i < count && !c->failed; i++) {
         const job &q = jobs_of[i];
-        one_kernel *kernel = count == 1 || goes_alone(q) ? top_kernel_for(q) : NULL;
-        if (kernel) {
-            launch_top(c, q, kernel);
-            continue;
-        }
         int64_t blocks = (q.count - 1) / (THREADS * (q.wide ? 8 : 1)) + 1;
         end += (unsigned)(blocks < most ? blocks : most);
         all.of[listed] = q, all.end[listed++] = end;

@@ -6,7 +6,85 @@
 #ifndef KERNELS_ADAM_ANY_CUH
 #define KERNELS_ADAM_ANY_CUH
 
-#include "adam_record.cuh" /* struct reach, usual() */
+#include "adam_form.cuh"
+
+/* The larger and the smaller of two numbers; a NaN if one is. */
+__device__ __forceinline__ float larger(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a || a > b ? a : b;
+#endif
+}
+__device__ __forceinline__ float smaller(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a || a < b ? a : b;
+#endif
+}
+
+/* The least and largest |m| and v of a thread, and its largest |p| where a kernel wants it. */
+struct reach {
+    float m_least, m_most, v_least, v_most, p_most;
+};
+#define NOTHING_SEEN \
+    { \
+        1, 0, 1, 0, 0 \
+    }
+__device__ __forceinline__ static void extend(reach &s, const float (&m)[8], const float (&v)[8])
+{
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        s.m_most = larger(s.m_most, fabsf(m[e])), s.m_least = smaller(s.m_least, fabsf(m[e]));
+        s.v_most = larger(s.v_most, v[e]), s.v_least = smaller(s.v_least, v[e]);
+    }
+}
+
+/* May root_within and quot_within take them: v in [2^-101, 2^40], |m| in [2^-80, 2^60] or 0, as in rows without a
+ * gradient; or zeros alone? */
+__device__ __forceinline__ static bool usual_but_small(const reach &s)
+{
+    return s.m_most <= 0x1p60f && s.v_most <= 0x1p40f && s.v_least >= 0x1p-101f;
+}
+__device__ __forceinline__ static bool only_zeros(const reach &s)
+{
+    return s.m_most == 0 && s.v_most == 0;
+}
+__device__ __forceinline__ static bool usual(const reach &s, const float (&m)[8])
+{
+    bool all = usual_but_small(s);
+    return (all && s.m_least >= 0x1p-80f) || ((all || only_zeros(s)) && zeros_aside<8>(m));
+}
+
+/* The largest of a block's numbers, of one warp or several. */
+__device__ __forceinline__ uint3 row_most(uint3 x, bool has_p, uint4 *warps)
+{
+    uint32_t lane = threadIdx.x % 32, all = 0xffffffffu;
+    for (bool last = blockDim.x == 32;; last = true) {
+        x.x = has_p ? __reduce_max_sync(all, x.x) : 0;
+        x.y = __reduce_max_sync(all, x.y), x.z = __reduce_max_sync(all, x.z);
+        if (last)
+            return x;
+        if (lane == 0)
+            warps[threadIdx.x / 32] = make_uint4(x.x, x.y, x.z, 0);
+        __syncthreads();
+        uint4 y = lane < blockDim.x / 32 ? warps[lane] : make_uint4(0, 0, 0, 0);
+        x = make_uint3(y.x, y.y, y.z);
+    }
+}
+
+/* True if the steps of store_kept and store_drawn_usual hold for codes of this scale. */
+__device__ __forceinline__ static bool scale_within(float scale, uint32_t most)
+{
+    return most < 0x7f800000 && scale <= 0x1p20f && (scale >= 0x1p-100f || most == 0);
+}
 
 /* Eight numbers as they lie in memory, of a type known at run time: all loads of a thread are on their way
  * before it looks at the first number. */
@@ -168,7 +246,7 @@ __device__ __forceinline__ uint2 codes_within(const float (&x)[8], float scale, 
 __device__ __forceinline__ void any_weight(float (&p)[8], const job &q, int64_t at,
                                            const scales &now, uint32_t *most)
 {
-    form<ANY, 0, 0> f = { q };
+    form<ANY> f = { q };
     bool computed = q.w_type != DT_BF16 && q.compute;
     write_value<8>(f, at, p, now.p, true);
     if (!q.out.codes && !computed)
@@ -222,7 +300,7 @@ __device__ __forceinline__ void any_moments(const job &q, int64_t at, const cons
 __device__ __forceinline__ bool any_scales(scales &now, const reach &s, bool good, const job &q,
                                            uint4 *warps)
 {
-    form<ANY, 0, 0> f = { q };
+    form<ANY> f = { q };
     uint3 own = row_most(make_uint3(__float_as_uint(s.p_most), __float_as_uint(s.m_most),
                                     good ? __float_as_uint(s.v_most) : UINT_MAX),
                          true, warps);
@@ -255,7 +333,7 @@ __device__ __forceinline__ bool any_row(const job &q, const constants &k, int64_
         any_weight(p, q, at, now, most);
     }
     if (threadIdx.x == 0)
-        store_scales(form<ANY, 0, 0>{ q }, r, now);
+        store_scales(form<ANY>{ q }, r, now);
     return true;
 }
 
@@ -290,7 +368,7 @@ __device__ __forceinline__ bool any_long_row(const job &q, const constants &k, i
         any_weight(p, q, at, now, most);
     }
     if (threadIdx.x == 0)
-        store_scales(form<ANY, 0, 0>{ q }, r, now);
+        store_scales(form<ANY>{ q }, r, now);
     return true;
 }
 
@@ -316,7 +394,7 @@ template <typename JOB>
 __device__ __attribute__((noinline)) static uint32_t elements_apart(const JOB &own, int64_t at)
 {
     const job &q = as_job(own);
-    form<ANY, 0, 0> f = { q };
+    form<ANY> f = { q };
     uint32_t most = 0;
     constants k;
 
@@ -342,7 +420,7 @@ __device__ __attribute__((noinline)) static uint32_t any_apart(const JOB &own, i
                                                                int64_t blocks, uint4 (*warps)[32])
 {
     const job &q = as_job(own);
-    form<ANY, 0, 0> f = { q };
+    form<ANY> f = { q };
     uint32_t most = 0;
     int turn = 0;
     constants k;

@@ -2,7 +2,7 @@
  * told of it (struct job), what it knows when it is compiled (struct form), and the arithmetic and the stores of
  * elements, rows and long rows.
  *
- *     form<ANY, 0, 0> f = { q };                          // types of run time
+ *     form<ANY> f = { q };                          // types of run time
  *     constants k;
  *     if (begin(q, k))                                    // else the step is skipped
  *         elements<8>(f, k, at, &most);
@@ -14,9 +14,8 @@
 #include "adam_store.h"
 #include "fp8_copy.h"
 #include "gpu.h"
-#include "sm90/sm90.h"
 
-enum { THREADS = 256, LIST_THREADS = 96, ROW_THREADS = 1024, RECORD_THREADS = 384 };
+enum { THREADS = 256, LIST_THREADS = 96, ROW_THREADS = 1024 };
 
 /* One parameter, for the device. */
 struct job {
@@ -94,22 +93,19 @@ template <int WIDTH> struct numbers {
     uint32_t m_most, v_most; /* bits of the largest |m| and of v, which is not negative */
 };
 
-/* What a kernel knows of its job when it is compiled: FORM: weight and gradient are bf16; RECORD: and Adam
- * is as the records have it; MASTER and MOMENTS: types, those of ANY form of run time. */
-enum form_kind { ANY, FORM, RECORD };
-template <form_kind KIND, int MASTER, int MOMENTS> struct form {
+/* What a kernel knows of its job when it is compiled: RECORD: weight and gradient are bf16, moments f32, there is
+ * no master, and Adam is as the records have it; ANY: nothing. */
+enum form_kind { ANY, RECORD };
+template <form_kind KIND> struct form {
     enum { record = KIND == RECORD };
     const job &q;
-    __device__ int w() const { return KIND == ANY ? q.w_type : DT_BF16; }
-    __device__ int g() const { return KIND == ANY ? q.g_type : DT_BF16; }
-    __device__ int m() const { return KIND == ANY ? q.m.type : MOMENTS; }
-    __device__ int v() const { return KIND == ANY ? q.v.type : MOMENTS; }
-    __device__ int master() const { return KIND == ANY ? q.master.type : MASTER; }
+    __device__ int w() const { return record ? DT_BF16 : q.w_type; }
+    __device__ int g() const { return record ? DT_BF16 : q.g_type; }
+    __device__ int m() const { return record ? DT_F32 : q.m.type; }
+    __device__ int v() const { return record ? DT_F32 : q.v.type; }
+    __device__ int master() const { return record ? DT_NONE : q.master.type; }
     __device__ int decay() const { return record ? DECAY_CAUTIOUS : q.decay; }
-    __device__ bool drawn() const
-    {
-        return (KIND == ANY || (MOMENTS != DT_F32 && !(record && MOMENTS == DT_BF16))) && q.drawn;
-    }
+    __device__ bool drawn() const { return !record && q.drawn; }
 };
 
 /* -- arithmetic -------------------------------------------------------------------------------- */
@@ -444,39 +440,6 @@ __device__ __forceinline__ void row_twice(const F &f, const constants &k, int64_
         store_scales(f, r, now);
 }
 
-/* A block's row, eight columns a thread. */
-template <typename F>
-__device__ __forceinline__ void row_once(const F &f, const constants &k, int64_t r, uint4 *warps,
-                                         uint32_t *most)
-{
-    const job &q = f.q;
-    int64_t at = r * q.cols + 8 * threadIdx.x;
-    bool mine = 8 * threadIdx.x < q.cols, ordinary = false;
-    bool late = f.master() == DT_F16 || (f.w() == DT_NONE && q.w_scale);
-    scales old = old_scales(q, r);
-    uint3 own = make_uint3(0, 0, 0);
-    numbers<8> x;
-
-    if (mine) {
-        ordinary = compute<8>(x, f, at, k, old);
-        own.y = x.m_most, own.z = x.v_most;
-        if (late)
-            largest(own.x, x.p);
-        else
-            write_weight<8>(x.p, f, at, old, most);
-    }
-    own = block_most(own, warps);
-    uint3 top = held(q, own);
-    scales now = new_scales(f, top, own.x);
-    if (mine) {
-        if (late)
-            write_weight<8>(x.p, f, at, now, most);
-        write_moments<8>(x.m, x.v, f, at, k, now, ordinary && can_shift(now, top));
-    }
-    if (threadIdx.x == 0)
-        store_scales(f, r, now);
-}
-
 /* False: the step is skipped. */
 __device__ __forceinline__ static bool begin(const job &q, constants &k)
 {
@@ -493,13 +456,13 @@ __device__ __forceinline__ static bool begin(const job &q, constants &k)
     return !q.gate || !q.gate->skip;
 }
 
-/* A row that record_row and any_row leave: with numbers that are not finite, or out of the range of root_within
+/* A row that any_row leaves: with numbers that are not finite, or out of the range of root_within
  * and quot_within. By itself, so that its code takes no registers of the other rows. The largest weight. */
 template <int WIDTH>
 __device__ __attribute__((noinline)) static uint32_t row_apart(const job &q, int64_t r,
                                                                uint4 *warps)
 {
-    form<ANY, 0, 0> f = { q };
+    form<ANY> f = { q };
     uint32_t most = 0;
     constants k;
     begin(q, k);

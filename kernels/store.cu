@@ -9,7 +9,7 @@ static __global__ void __launch_bounds__(THREADS)
     store_rows(const __grid_constant__ job q, const float *x)
 {
     __shared__ uint4 warps[32];
-    form<ANY, 0, 0> f = { q };
+    form<ANY> f = { q };
     int64_t at = blockIdx.x * q.cols;
     uint32_t own = 0, most = 0;
 

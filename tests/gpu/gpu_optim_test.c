@@ -1055,7 +1055,7 @@ int main(void)
         return pair_end();
     if (check_of("transpose"))
         test_transposes();
-    if (check_of("adam adam_record"))
+    if (check_of("adam"))
         test_record_adams();
     if (check_of("adam amax_history"))
         test_other_adams();
