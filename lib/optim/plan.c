@@ -26,15 +26,6 @@ struct maker {
     bool failed;
 };
 
-static uint8_t chains_of(const struct maker *m, int i)
-{
-    const struct rule *rule = &m->r->params[i].rule;
-    enum change now = schedule_change(m->r, rule, m->step);
-    if (rule->join == RULE_THEN)
-        return (uint8_t)((now < CHANGE_DONE) | (now > CHANGE_BEFORE) << 1);
-    return rule_chains(rule) > 1 ? 3 : 1;
-}
-
 /* True if a chain that runs is Adam's: to move the parameter, or for its moments alone. */
 static bool adam_runs(const struct maker *m, int i)
 {
@@ -270,7 +261,7 @@ static void make(struct maker *m, struct step_plan *p)
     for (int i = 0; i < r->n_params; i++) {
         bool follows = m->tied && i == r->order.tied_embed;
         m->moves |= (uint32_t)(recipe_moves(&r->params[i], m->step) && !follows) << i;
-        m->chains[i] = chains_of(m, i);
+        m->chains[i] = (uint8_t)schedule_chains(m->r, &m->r->params[i].rule, m->step);
     }
     for (int k = 0; k < r->order.n_late; k++)
         m->late |= UINT32_C(1) << r->order.late[k];

@@ -81,11 +81,13 @@ bool schedule_validates(const struct recipe *r, int step)
     return r->data.val.tokens && (step == schedule_total(r) || (every && step % every == 0));
 }
 
-enum change schedule_change(const struct recipe *r, const struct rule *rule, int step)
+unsigned schedule_chains(const struct recipe *r, const struct rule *rule, int step)
 {
-    if (rule->join != RULE_THEN || step >= schedule_point(r, rule->at))
-        return CHANGE_DONE;
-    return step >= schedule_point(r, rule->moments) ? CHANGE_MOMENTS : CHANGE_BEFORE;
+    if (rule->join != RULE_THEN)
+        return rule->join == RULE_SINGLE ? 1 : 3;
+    if (step >= schedule_point(r, rule->at))
+        return 2;
+    return step >= schedule_point(r, rule->moments) ? 3 : 1;
 }
 
 /* Counts the different steps, up to `step`, at which a rule passes on. */

@@ -12,8 +12,6 @@
 
 #include "recipe/recipe.h"
 
-/* Where a step stands in a rule "A then B": A moves the parameter; A, while B's states are kept; B. */
-enum change { CHANGE_BEFORE, CHANGE_MOMENTS, CHANGE_DONE };
 enum { CHANGES = 9 }; /* values of step_schedule.change */
 
 struct step_schedule {
@@ -37,8 +35,9 @@ struct step_schedule {
 
 /* The first step at or after a point: up to 2 a fraction of the steps, above a step. */
 int schedule_point(const struct recipe *r, double point);
-/* Where the step stands in a rule; CHANGE_DONE for any but "A then B". */
-enum change schedule_change(const struct recipe *r, const struct rule *rule, int step);
+/* Returns the chains of a rule that run in the step, a bit each: of "A then B" the first until that point,
+ * and the second from where its moments begin. */
+unsigned schedule_chains(const struct recipe *r, const struct rule *rule, int step);
 /* GPT_INPUT if rules pass on at more than CHANGES - 1 different steps. */
 int schedule_check_changes(const struct recipe *r) MUST_CHECK;
 /* A number of a parameter's chain in a step. */
