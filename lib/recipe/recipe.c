@@ -92,7 +92,9 @@ static int add_line(struct recipe_text *t, const char *section, const char *key,
     if (grow_one(&t->line, t->n, sizeof *t->line))
         return GPT_SYSTEM;
     struct recipe_line *l = &t->line[t->n++];
-    *l = (struct recipe_line){ strdup(section), strdup(key), strdup(value), number, false };
+    *l = (struct recipe_line){
+        .section = strdup(section), .key = strdup(key), .value = strdup(value), .number = number
+    };
     if (!l->section || !l->key || !l->value)
         return err_memory();
     squeeze(l->value);
@@ -149,30 +151,46 @@ static int parse_lines(struct recipe *r, const char *text)
     return rc;
 }
 
-/* parameters.LABEL.COLUMN: the row of LABEL with that column changed; NULL: no such row or column. */
-static char *with_column(const struct recipe *r, const char *key, const char *value)
+char *recipe_row_with(const char *row, int column, const char *value)
+{
+    char *out = malloc(strlen(row) + strlen(value) + 2);
+    int at = 0;
+    if (!out)
+        return NULL;
+    *out = 0;
+    for (int k = 0; *row; k++) {
+        int length = (int)strcspn(row, " ");
+        at += sprintf(out + at, "%s%.*s", k ? " " : "", k == column ? (int)strlen(value) : length,
+                      k == column ? value : row);
+        row += length;
+        row += strspn(row, " ");
+    }
+    return out;
+}
+
+/* Of parameters.LABEL.COLUMN: makes the key LABEL, and *row its row with that column changed. */
+static int set_column(const struct recipe *r, char *key, const char *value, char **row, bool *rule)
 {
     static const char *const columns[] = { "shape", "dtype", "init", "rule", "comms",
                                            "beta1", "beta2", "lr",   "wd",   "early" };
-    const char *dot = strchr(key, '.');
-    char label[64], *out;
-    int at = 0, n = (int)(sizeof columns / sizeof *columns), want = 0;
-    snprintf(label, sizeof label, "%.*s", dot ? (int)(dot - key) : 0, key);
-    const struct recipe_line *l = recipe_find(r, "parameters", label);
-    while (dot && want < n && strcmp(dot + 1, columns[want]))
-        want++;
-    if (!l || !dot || want == n || !(out = malloc(strlen(l->value) + strlen(value) + 2)))
-        return NULL;
-    *out = 0;
-    const char *s = l->value;
-    for (int k = 0; *s; k++) {
-        int length = (int)strcspn(s, " ");
-        at += sprintf(out + at, "%s%.*s", k ? " " : "", k == want ? (int)strlen(value) : length,
-                      k == want ? value : s);
-        s += length;
-        s += strspn(s, " ");
-    }
-    return out;
+    int n = (int)(sizeof columns / sizeof *columns), column = 0;
+    char *dot = strchr(key, '.');
+    if (!dot)
+        return 0;
+    *dot = 0;
+    const struct recipe_line *l = recipe_find(r, "parameters", key);
+    while (column < n && strcmp(dot + 1, columns[column]))
+        column++;
+    if (!l)
+        return err_set(GPT_USAGE, "--set parameters.%s.%s: the recipe has no parameter '%s'", key,
+                       dot + 1, key);
+    if (column == n)
+        return err_set(GPT_USAGE,
+                       "--set parameters.%s.%s: expected a column of [parameters]: shape, dtype, "
+                       "init, rule, comms, beta1, beta2, lr, wd or early",
+                       key, dot + 1);
+    *rule = !strcmp(columns[column], "rule");
+    return (*row = recipe_row_with(l->value, column, value)) ? 0 : err_memory();
 }
 
 /* Keys above the first section have none in an assignment either. */
@@ -190,15 +208,16 @@ int recipe_override(struct recipe *r, const char *assignment)
         start = dot + 1;
     }
     snprintf(key, sizeof key, "%.*s", (int)(eq - start), start);
-    char *row = strcmp(section, "parameters") ? NULL : with_column(r, key, eq + 1);
-    char *value = row ? row : strdup(eq + 1);
-    if (!value)
+    char *value = NULL;
+    bool rule = false;
+    int rc = strcmp(section, "parameters") ? 0 : set_column(r, key, eq + 1, &value, &rule);
+    if (rc)
+        return rc;
+    if (!value && !(value = strdup(eq + 1)))
         return err_sys("--set");
-    if (row)
-        *strchr(key, '.') = 0;
     struct recipe_line *l = recipe_find(r, section, key);
-    int rc = 0;
     if (l) {
+        l->rule_set = rule;
         free(l->value);
         l->value = strdup(trim(value));
         l->number = 0;

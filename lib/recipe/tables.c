@@ -270,6 +270,19 @@ static int dtype_of(const struct row *w, const char *text, struct param_spec *p)
     return 0;
 }
 
+/* Leaves a column of the row empty. */
+static int empty_column(struct row *w, int column)
+{
+    static char none[] = "-";
+    char *row = recipe_row_with(w->line->value, column, none);
+    if (!row)
+        return err_memory();
+    free(w->line->value);
+    w->line->value = row;
+    w->col[column] = none;
+    return 0;
+}
+
 /* shape dtype init rule comms beta1 beta2 lr wd early */
 static int bind_param(struct row *w, int i)
 {
@@ -286,6 +299,9 @@ static int bind_param(struct row *w, int i)
         return rc;
     p->comms = (enum comms)com;
     bool adam = rule_has_adam(&p->rule), kept = rule_reads_beta2(&p->rule);
+    if (w->line->rule_set &&
+        ((!adam && (rc = empty_column(w, 5))) || (!kept && (rc = empty_column(w, 6)))))
+        return rc;
     if (!adam && strcmp(w->col[5], "-"))
         return recipe_error(w->r, w->line,
                             "beta1 of %s is the scheduled momentum: expected "

@@ -12,6 +12,7 @@ struct recipe_line {
     char *section, *key, *value;
     int number; /* in the file; 0: from --set; -1: a default */
     bool used; /* a key or a row that is known */
+    bool rule_set; /* a row whose rule alone was set: betas that the rule has not go */
 };
 struct recipe_text {
     char *name; /* file, for messages */
@@ -22,6 +23,8 @@ struct recipe_text {
 
 /* recipe.c */
 struct recipe_line *recipe_find(const struct recipe *r, const char *section, const char *key);
+/* A row's text with another value in a column; caller frees. NULL: out of memory. */
+char *recipe_row_with(const char *row, int column, const char *value);
 /* Row i of a table whose keys are 0, 1, ... */
 struct recipe_line *recipe_find_row(const struct recipe *r, const char *section, int i);
 /* "section.key=value" replaces a line or adds one. */

@@ -157,7 +157,7 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
         "$GPT_BIN/gpt-ckpt" stat again/step-000020 > /dev/null
         rm -r three again
     done
-    run --separate-stderr train -s parameters.mlp.rule=muonh -s parameters.mlp.beta2=-
+    run --separate-stderr train -s parameters.mlp.rule=muonh
     [ "$status" -eq 2 ]
     [[ $stderr = *"hyperball of muonh keeps the norm that the weight starts with"* ]]
     run --separate-stderr "$GPT_BIN/gpt-train" --rules
@@ -186,4 +186,17 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     run --separate-stderr train -s "parameters.embed=v,d bf16 transpose:lm_head sgd sharded - - 1 150 no"
     [ "$status" -eq 2 ]
     [[ $stderr = *"expected both of one type, rule and comms"* ]]
+}
+
+@test "the rule of a parameter set alone: columns that it has not go; what is no parameter or column is named" {
+    run --separate-stderr "$GPT_BIN/gpt-train" --plan -r record-61 -s parameters.mlp.rule=skylight
+    [ "$status" -eq 0 ]
+    [[ $output = *"rule skylight = lr 0.0375"* ]]
+    refused 2 "--set parameters.mlx.rule: the recipe has no parameter 'mlx'" gpt-train --plan -r record-61 -s parameters.mlx.rule=muon
+    refused 2 "--set parameters.mlp.rull: expected a column of [parameters]: shape," gpt-train --plan -r record-61 -s parameters.mlp.rull=muon
+    refused 2 "expected a beta in [0, 1), found '-'" gpt-train --plan -r record-61 -s parameters.mlp.rule=adam
+    # The log's recipe has the row as it is then.
+    few -s parameters.mlp.rule=muon > run.log
+    grep -qE '^mlp .* muon sharded - - ' run.log
+    "$GPT_BIN/gpt-train" --plan -r run.log > /dev/null
 }
