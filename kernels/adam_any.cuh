@@ -389,7 +389,7 @@ __device__ __forceinline__ bool any_elements(const job &q, const constants &k, i
     return true;
 }
 
-/* By itself, as row_apart(). */
+/* Updates eight elements by itself, as row_apart() does a row. */
 template <typename JOB>
 __device__ __attribute__((noinline)) static uint32_t elements_apart(const JOB &own, int64_t at)
 {

@@ -55,7 +55,7 @@ size_t text_utf8(const char *s, size_t n);
 /* The bytes of the first characters of a string, at most so many. */
 size_t text_cut(const char *s, int characters);
 
-/* As a string of JSON, with '?' in place of what is not UTF-8, or with it as it is. */
+/* Writes a string of JSON, with '?' in place of what is not UTF-8, or with it as it is. */
 void text_json(FILE *f, const char *s, size_t n, bool as_is);
 /* Writes a part of such a string, without quotes. */
 void text_json_part(FILE *f, const char *s, size_t n, bool as_is);

@@ -41,7 +41,7 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
         o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
 }
 
-/* The same of matrices in two banks, with their biases. */
+/* Does the MLP's backward with matrices in two banks, and their biases. */
 static void own_mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, int i)
 {
     struct ops *o = m->ops;

@@ -40,7 +40,7 @@ struct banks {
 
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,
                int world) MUST_CHECK;
-/* Of one rank and without gradients, for evaluation. On a CPU bf16 weights are kept as f32, so that
+/* Banks of one rank and without gradients, for evaluation. On a CPU bf16 weights are kept as f32, so that
  * products need not convert them each time. */
 int banks_init_weights(struct banks *b, const struct recipe *r, struct ops *o) MUST_CHECK;
 /* Uploads the initial values; waits for those that are not drawn yet. */

@@ -232,7 +232,7 @@ static void plan_tokens(struct planner *p, struct acts *a)
 static int pair_of(const struct layer_spec *l) { return l->attention == ATTN_PAIRED ? 2 : 1; }
 static int plan_of(const struct layer_spec *l) { return 2 * l->long_window + pair_of(l) - 1; }
 
-/* The same function computes the size of the arena (base NULL) and its layout. */
+/* Computes the size of the arena, where base is NULL, or its layout. */
 static size_t plan_acts(struct planner p, struct acts *a)
 {
     const struct recipe *r = p.s->recipe;

@@ -139,7 +139,7 @@ void model_never(struct model *m, const struct token_mask *never);
 void model_set(struct model *m, const struct step_schedule *p);
 void model_train(struct model *m, const struct batch *b, real *loss);
 void model_eval(struct model *m, const struct batch *b, real *loss);
-/* Of n tokens alone, those at first .. first + n - 1. */
+/* Evaluates n tokens alone, those at first .. first + n - 1. */
 void model_eval_part(struct model *m, const struct batch *b, int first, int n, real *loss);
 
 /* -- for forward.c and backward.c ------------------------------------------ */
@@ -200,7 +200,7 @@ void layer_shapes(const struct model *m, const struct acts *a, int i, const stru
 /* Layer i's rows of its value-embedding table, as weight (grad: as gradient); none without one. */
 struct tensor value_rows(const struct model *m, int i, bool grad);
 
-/* Of the layer's attention; none where it is not exclusive. */
+/* Returns what XSA of the layer's attention reads; none where it is not exclusive. */
 struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i);
 
 /* -- stream.c: runs the lists of the residual stream ----------------------------- */

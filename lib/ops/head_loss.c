@@ -195,7 +195,7 @@ SIMD_VERSIONS(softcap,
         *sum += lane[j];
 }
 
-/* The same of h->cap_root. */
+/* Computes what softcap() does with the root form of h->cap_root. */
 static void softcap_root(real *restrict out, const real *restrict l, int64_t n,
                          const struct head_loss *h, double *sum)
 {
@@ -457,7 +457,7 @@ static void backward_rows(struct ops *o, struct rows *r, real *dx)
 void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
                    struct tensor x, struct tensor w, const struct head_loss *h)
 {
-    /* Else summed in scratch, so that dw is rounded once, or what is added to it. */
+    /* Sums in scratch, so that dw is rounded once, or what is added to it. */
     bool direct = is_real(dw) && !o->bf16_grads;
     real *g = direct ? real_ptr(dw) : cpu_scratch(o, 6, tensor_count(dw));
     struct head f;

@@ -76,7 +76,7 @@ static inline real moved(real p, real d, real lr, real decay, unsigned how)
     return p - (shrinks ? p * decay * lr : 0) - d * lr;
 }
 
-/* The same with a rate of its own and a factor of what it leaves. */
+/* Returns p moved at a rate of its matrix, and what that leaves times a factor. */
 static inline real fitted(real p, real d, real lr, real decay, unsigned how, const real *fit)
 {
     bool shrinks = how & MUON_PLAIN || (how & MUON_STRICT ? d * p > 0 : d * p >= 0);

@@ -289,7 +289,7 @@ OP(adam, const struct adam_param *p, int n);
 /* The weight of p in all its forms from x, f32 of its shape: w, master, copy and compute as adam stores its
  * new value, scales of rows chosen anew; the rest of p but its gate is not read. x may be the master. */
 OP(store, const struct adam_param *p, struct tensor x);
-/* Of those that have a place for them: the largest |m| and |v| that adam would compute, before they are
+/* Finds, of those that have a place for them, the largest |m| and |v| that adam would compute, before they are
  * rounded; NaN where one is, 0 of an empty one. A skipped step leaves the places as they are. */
 OP(adam_largest, const struct adam_param *p, int n);
 /* A history's rows (n,k) move down by one; its first becomes the greatest of each column of `each`

@@ -583,7 +583,7 @@ static struct tensor constants(struct optim *z, const real *x, int64_t n, const 
 /* What the chain's stages keep beside X, in the same memory as the other chain's. */
 static void take_for(struct optim *z, int i, const struct chain *c)
 {
-    /* Of the iterates before each row: a fit of a power 0.1 of the singular values (optimizers.md 4.7). */
+    /* Weights of the iterates before each row, a fit of singular values to the power 0.1 (optimizers.md 4.7). */
     static const real soft[SOFT_ROWS] = {
         (real)0.1091613623,  (real)0.07085664498, (real)0.05210528973, (real)0.05457295795,
         (real)0.05011334061, (real)0.03334622198, (real)0.05022104481, (real)0.1053727358,

@@ -421,7 +421,7 @@ static int store_numbers(struct optim *z, int i, float *x)
     return rc;
 }
 
-/* Of a weight that is kept in f32: its initial values. */
+/* Initial values of a weight that is kept in f32. */
 static void initial_numbers(const struct initial *v, int i, const struct param_spec *s, float *x)
 {
     size_t each = (size_t)(s->rows * s->cols);

@@ -79,7 +79,7 @@ static void set_code(const struct scaled_rows *s, int64_t r, int64_t c, float x)
         ((uint8_t *)s->t.data)[i] = (uint8_t)code;
 }
 
-/* As Adam chooses scales and rounds to nearest (optimizers.md 3.3). */
+/* Chooses scales and rounds to nearest, as Adam does (optimizers.md 3.3). */
 static void rescale(const struct scaled_rows *s)
 {
     for (int64_t r = 0; r < s->t.rows; r++) {

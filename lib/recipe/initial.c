@@ -57,7 +57,7 @@ static size_t matrix_bytes(const struct param_spec *s)
 const float *initial_exact(const struct initial *v, int i) { return v ? v->exact[i] : NULL; }
 const float *initial_reads(const struct initial *v, int i) { return v ? v->reads[i] : NULL; }
 
-/* Of what is drawn. */
+/* Returns a drawn matrix's values; NULL of others. */
 static const void *drawn_matrix(const struct initial *v, int i, int64_t m)
 {
     const struct param_spec *s = &v->r->params[i];

@@ -34,7 +34,7 @@ enum kind {
     K_LABELS
 };
 
-/* Of a micro-batch and of a window, in tokens. */
+/* Limits of a micro-batch and of a window, in tokens. */
 enum { MAX_CHUNK_TOKENS = 1 << 26, MAX_WINDOW = 1 << 30 };
 
 struct key {

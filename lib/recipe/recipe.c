@@ -168,7 +168,7 @@ char *recipe_row_with(const char *row, int column, const char *value)
     return out;
 }
 
-/* Of parameters.LABEL.COLUMN: makes the key LABEL, and *row its row with that column changed. */
+/* Makes of the key LABEL.COLUMN the key LABEL, and of *row its row with that column changed. */
 static int set_column(const struct recipe *r, char *key, const char *value, char **row, bool *rule)
 {
     static const char *const columns[] = { "shape", "dtype", "init", "rule", "comms",
@@ -232,7 +232,7 @@ int recipe_override(struct recipe *r, const char *assignment)
     return rc;
 }
 
-/* Of the n overrides all but number `without` (-1: all). */
+/* Reads text and the n overrides but number `without` (-1: all of them). */
 static int parse(struct recipe **out, const char *name, const char *text,
                  const char *const *overrides, int n, int without)
 {

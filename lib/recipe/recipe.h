@@ -326,7 +326,7 @@ struct recipe {
 /* path: a file ("-": stdin), or a name of named.h. A run log is read for the recipe in it. */
 int recipe_read(struct recipe **r, const char *path, const char *const *overrides,
                 int n) MUST_CHECK;
-/* The same from memory: a checkpoint or a run log carries its recipe. name: for messages. */
+/* Reads a recipe from memory: a checkpoint or a run log carries its own. name: for messages. */
 int recipe_parse(struct recipe **r, const char *name, const char *text,
                  const char *const *overrides, int n) MUST_CHECK;
 /* Canonical text, overrides applied; the recipe's own. */

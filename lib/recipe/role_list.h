@@ -63,12 +63,12 @@ SCALAR_ROLE(backout, 1, WITH_BACKOUT)
 SCALAR_ROLE(skip, 1, WITH_SKIP)
 /* Coefficients of the stream: in the mix before attention, or in the one after it (inject). */
 SCALAR_ROLE(residual, MAX_LAYERS, WITH_AFTER)
-/* Of x0 and of the bigram rows where they join the stream; of attention's two products. */
+/* Factors of x0 and of the bigram rows where they join the stream; of attention's two products. */
 SCALAR_ROLE(x0, MAX_LAYERS, WITH_AFTER)
 SCALAR_ROLE(bigram, MAX_LAYERS, WITH_BIGRAMS)
 SCALAR_ROLE(qkv, MAX_LAYERS, NEVER)
 SCALAR_ROLE(out, MAX_LAYERS, NEVER)
-/* Of the stream after the MLP; of attention's and the MLP's product in each lane. */
+/* Factors of the stream after the MLP; of attention's and the MLP's product in each lane. */
 SCALAR_ROLE(residual_mlp, MAX_LAYERS, WITH_LANES)
 SCALAR_ROLE(attn_lane0, MAX_LAYERS, WITH_POST)
 SCALAR_ROLE(attn_lane1, MAX_LAYERS, WITH_LANES)

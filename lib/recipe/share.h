@@ -20,7 +20,7 @@ static inline int64_t param_units(const struct param_spec *s)
 {
     return s->matrices > 1 ? s->matrices : s->rows;
 }
-/* Of n units: equal parts, or the first ranks one more. */
+/* Returns a rank's part of n units: parts are equal, or the first ranks have one more. */
 struct span share_even(int64_t n, int rank, int world);
 /* own (world); a replicated parameter is whole on every rank. */
 void shares_of(const struct recipe *r, int param, int world, struct span *own);

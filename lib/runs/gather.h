@@ -51,7 +51,7 @@ int gather_read(struct gather *g, char *const *operands, int n,
                 const struct gather_options *o) MUST_CHECK;
 /* Finishes all groups, as gather_read does; after more runs have been added. */
 int gather_finish(struct gather *g, const struct gather_options *o) MUST_CHECK;
-/* As note sink: arg is the struct gather. */
+/* A sink of notes: arg is the struct gather. */
 void gather_note(void *g, const char *path, long line, const char *text);
 void gather_release(struct gather *g);
 

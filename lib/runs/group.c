@@ -142,7 +142,7 @@ static int intern_all(struct run *e, struct variants *v, const struct facts *f)
     return rc;
 }
 
-/* Of a second log of a run, the whole one or an excerpt: what the first did not tell. */
+/* Takes from a second log of a run, whole or an excerpt, what the first did not tell. */
 static int take_whole(struct run *e, const struct run *r)
 {
     struct run copy;

@@ -40,7 +40,7 @@ struct criteria criteria_of(const struct rules *rules);
 
 /* The target that runs have of themselves: the record's where one of them is of the speed-run; NaN. */
 double judge_target(const struct gather *g);
-/* Of JUDGE_Z: ends the runs of each group with its first passing step, the first of those that all its
+/* With JUDGE_Z ends the runs of each group with its first passing step, the first of those that all its
  * validated runs validated at which their mean passes, or, where none does, with the last of those. Nothing
  * of other rules, or with at_step. */
 int judge_place(struct gather *g, const struct criteria *k) MUST_CHECK;

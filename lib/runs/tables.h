@@ -17,7 +17,7 @@ void tables_groups(struct report *r, const struct gather *g, const struct judgem
                    const struct criteria *k);
 void tables_verdicts(struct report *r, const struct gather *g, const struct judgement *v,
                      const struct criteria *k);
-/* Of --paired; nothing without it. */
+/* Prints the pairs of --paired; nothing without it. */
 void tables_paired(struct report *r, const struct gather *g, const struct judgement *v,
                    const struct criteria *k);
 /* The benchmark's table: published results and these groups, fewest steps first. */
@@ -26,11 +26,11 @@ int tables_standings(struct report *r, const struct gather *g, const struct judg
 void tables_runs(struct report *r, const struct gather *g);
 /* What differences of losses are worth (worth.h). */
 int tables_worth(struct report *r, const struct gather *g, double target) MUST_CHECK;
-/* Of groups against the first: each step that both have validated, and where they part. */
+/* Prints groups against the first: each step that both have validated, and where they part. */
 void tables_curves(struct report *r, const struct gather *g, double alpha);
-/* Of a single group its mean curve; of several these side by side. */
+/* Prints the mean curve of a single group, or those of several side by side. */
 void tables_side_by_side(struct report *r, const struct gather *g);
-/* Of a single run: its curve, its speed, where the time went. */
+/* Prints a single run's curve, its speed, where the time went. */
 int tables_run(struct report *r, const struct gather *g) MUST_CHECK;
 int tables_steps(struct report *r, const struct gather *g) MUST_CHECK;
 void tables_notes(struct report *r, const struct gather *g);

@@ -19,7 +19,7 @@
 #include "types/token_mask.h"
 #include "tokenize/vocab.h"
 
-/* Of `ids` >= v->size ids. A second and 90 MB for GPT-2's vocabulary. GPT_SYSTEM. */
+/* Makes the mask of `ids` >= v->size ids. A second and 90 MB for GPT-2's vocabulary. GPT_SYSTEM. */
 int canonical_make(struct token_mask *m, const struct vocab *v, int ids) MUST_CHECK;
 void canonical_free(struct token_mask *m);
 

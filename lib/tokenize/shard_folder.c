@@ -127,7 +127,7 @@ static int make_way(const struct tokjob_config *c, const char *name, const char 
     return rc;
 }
 
-/* The same of MANIFEST and all shards. MANIFEST goes first, so that it names none that is gone. */
+/* Refuses or removes MANIFEST and all shards. MANIFEST goes first, so that it names none that is gone. */
 static int make_way_for_all(const struct tokjob_config *c)
 {
     int rc = make_way(c, "MANIFEST", "");

@@ -136,7 +136,7 @@ static int64_t memory_mib(int threads, int units, int level, bool spool)
            (int64_t)units * UNIT_MIB + (spool ? SPOOL_MIB : 0);
 }
 
-/* As many threads and units in flight as the memory allows. */
+/* Chooses as many threads and units in flight as the memory allows. */
 static int fit_memory(struct job *j, bool spool)
 {
     int64_t have = j->c->memory >> 20;
@@ -177,7 +177,7 @@ static void make_cutters(struct job *j)
     const struct tokjob_config *c = j->c;
 
     for (int s = 0; s < 2; s++) {
-        /* As in the records, validation is shard 0 and training begins with 1. */
+        /* Validation is shard 0 and training begins with 1, as in the records. */
         j->cutter[s] = (struct cutter){ .split = (enum split)s,
                                         .shard_tokens = c->shard_tokens,
                                         .index = s == SPLIT_TRAIN };

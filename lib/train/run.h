@@ -94,7 +94,7 @@ struct run_source {
     bool pipe; /* its data pass once: data.cycle is no unless an override sets it */
     void (*note)(const char *message); /* tells what follows from that; NULL: not wanted */
 };
-/* Of a resumed run the checkpoint's, which one given beside it must equal. */
+/* Reads the recipe of a run; a resumed run's is the checkpoint's, which one given beside it must equal. */
 int run_source_recipe(struct recipe **r, const struct run_source *s) MUST_CHECK;
 
 /* The recipe of a run that begins with that checkpoint's weights: `recipe`, or, NULL, that in the

@@ -102,7 +102,7 @@ static int read_fitted(const struct run_source *s, const struct recipe *saved, s
     return rc;
 }
 
-/* Of a resumed run: the checkpoint's; one that is given beside it must be equal. */
+/* Reads a resumed run's recipe from its checkpoint; one that is given beside it must be equal. */
 static int resumed_recipe(struct recipe **r, const struct run_source *s)
 {
     struct recipe *saved;

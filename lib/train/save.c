@@ -433,7 +433,7 @@ int run_begun(const char *dir)
     return rc;
 }
 
-/* Of a number that not every checkpoint has. */
+/* Reads a number that not every checkpoint has. */
 static int state_or(const struct ckpt *c, const char *key, int64_t otherwise, int64_t *out)
 {
     *out = otherwise;
