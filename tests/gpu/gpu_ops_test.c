@@ -233,8 +233,10 @@ static void test_root_head(int tokens, int width, int vocab, enum dtype type, bo
         o->logits(o, tensor_rows(ON(z, o), 0, tokens < 3 ? tokens : 3),
                   tensor_rows(ON(x, o), 0, tokens < 3 ? tokens : 3), ON(w, o), &h);
     }
-    same("loss", loss, 1e-3, 16 * sqrt(tokens));
-    same("eval", eval, 1e-3, 16 * sqrt(tokens));
+    /* A GPU rounds a logit l to bf16, by 2^-8 l at most; times the slope that is at most 2^-8 5.8, and a
+     * token's loss has two such: 0.045 of the 16 here. */
+    same("loss", loss, 3e-3, 16 * sqrt(tokens));
+    same("eval", eval, 3e-3, 16 * sqrt(tokens));
     same_bf16("dx", dx);
     same_bf16("dw", dw);
     same_bf16("dbias", dbias);
