@@ -24,10 +24,10 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     run --separate-stderr "$(cut -d' ' -f1 "$flags")" -std=c++17 --expt-relaxed-constexpr -O3 -D_GNU_SOURCE \
         -Ilib -Ikernels -arch=compute_80 -ptx -o "$BATS_TEST_TMPDIR/adam.ptx" kernels/adam.cu
     [ "$status" -eq 0 ]
-    run awk '/^\.(visible \.)?entry/ { kernel = /adam_(any_)?flat/ ? $NF : ""; kernels += kernel != "" }
+    run awk '/^\.(visible \.)?entry/ { kernel = /adam_(any_flat|record)/ ? $NF : ""; kernels += kernel != "" }
         kernel != "" && /st\.global\.v[24]/ { wide++ }
         kernel != "" && /st\.global\.[^v]/ { print kernel; exit }
-        END { print (kernels >= 10 && wide > kernels) }' "$BATS_TEST_TMPDIR/adam.ptx"
+        END { print (kernels == 3 && wide > kernels) }' "$BATS_TEST_TMPDIR/adam.ptx"
     [ "$output" = 1 ]
 }
 

@@ -187,7 +187,8 @@ static void test_polar(enum dtype t, int64_t rows, int64_t cols, unsigned how)
 /* Momenta of a run's first steps have one singular value of 0.95 of their norm, then 0.2, 0.04 and
  * a tail: R then has negative eigenvalues by rounding, which the next rows magnify: to 1e6 in one
  * such matrix of twenty when small matrices are bf16. The rows make 1.14 at most
- * of any singular value; 1.5 leaves room for rounding, not for that. */
+ * of any singular value, roundings to f16 up to 1.4, and 1.52 once in some hundred draws; 2 leaves room
+ * for those, not for that. */
 static void test_gram_dominated(unsigned how)
 {
     enum { K = 64, N = 60 };
@@ -231,7 +232,7 @@ static void test_gram_dominated(unsigned how)
         worst = !(sqrt(sqrt(length)) <= worst) ? sqrt(sqrt(length)) : worst;
     }
     printf("dominated matrices, form %u: largest singular value %.3g\n", how, worst);
-    CHECK(worst <= 1.5);
+    CHECK(worst <= 2);
 }
 
 /* The Gram form of an orthogonalisation is the direct one to rounding, however it restarts: every
