@@ -140,21 +140,11 @@ static void run_second(const struct call *c)
                       numbers_of(c), age_of(c, "corrected"), gate_of(c));
 }
 
-/* Returns the exact weight of the own matrices; low: of a bf16 one its low halves. */
-static struct tensor exact_weight(const struct call *c, struct tensor *low)
-{
-    const struct optim_param *q = &c->z->p[c->i];
-    struct fp8_copy copy;
-    struct adam_param weight = optim_weight(c->z, c->i, &copy);
-    *low = q->master.t.data ? NO_TENSOR : q->mantissa;
-    return q->master.t.data ? q->master.t : weight.w;
-}
-
 static void fit(const struct call *c, enum fit_to to)
 {
     struct norm_fit f = { .to = to, .turned = rule_of(c)->turned, .number = numbers_of(c) };
     if (to != FIT_ROWS && to != FIT_RENORM)
-        f.y = exact_weight(c, &f.low);
+        f.y = optim_exact(c->z, c->i, &f.low);
     ops_of(c)->norm_fit(ops_of(c), rule_of(c)->x, matrices_of(c), &f);
 }
 
@@ -355,25 +345,17 @@ static unsigned decay_of(const struct chain *c)
     return u && u > &c->use[c->write] ? how | MUON_BEHIND : how;
 }
 
-/* Moves the exact value, and makes of it the weight where that is stored otherwise. second: of a variance
+/* Moves the exact value, and with it the weight's other forms. second: of a variance
  * that is part of the write; or none. fit: as of op normuon. */
 static void write_weight(const struct call *c, struct tensor second, const real *blend,
                          const real *fit)
 {
-    const struct optim_param *q = &c->z->p[c->i];
-    struct fp8_copy copy;
-    struct adam_param weight = optim_weight(c->z, c->i, &copy);
-    struct tensor exact = q->master.t.data ? q->master.t : weight.w;
+    struct tensor low, exact = optim_exact(c->z, c->i, &low);
 
-    ops_of(c)->normuon(ops_of(c), exact, q->mantissa, second, rule_of(c)->x, matrices_of(c),
+    ops_of(c)->normuon(ops_of(c), exact, low, second, rule_of(c)->x, matrices_of(c),
                        rule_of(c)->lr_mul[c->chain], blend, fit, decay_of(c->c),
                        &hyper_of(c)->write, gate_of(c));
-    if (q->master.t.data)
-        ops_of(c)->store(ops_of(c), &weight, exact);
-    else if (weight.compute.data)
-        ops_of(c)->copy(ops_of(c), weight.compute, exact);
-    else if (weight.copy)
-        ops_of(c)->quantize(ops_of(c), &copy, weight.w);
+    optim_moved(c->z, c->i);
 }
 
 /* A write that keeps the weight to a norm, which follows from sums over the weight and X. */
@@ -385,7 +367,7 @@ static void write_fitted(const struct call *c, enum fit_to to)
                           .lr_mul = rule_of(c)->lr_mul[c->chain],
                           .how = decay_of(c->c),
                           .m = &hyper_of(c)->write };
-    f.y = exact_weight(c, &f.low);
+    f.y = optim_exact(c->z, c->i, &f.low);
     ops_of(c)->norm_fit(ops_of(c), rule_of(c)->x, matrices_of(c), &f);
     write_weight(c, NO_TENSOR, NULL, out);
 }
@@ -403,12 +385,9 @@ static void run_hyperball(const struct call *c) { write_fitted(c, FIT_HYPERBALL)
 /* Gains and directions of rows, which polar makes orthogonal between the two. */
 static void run_weightnorm(const struct call *c)
 {
-    const struct optim_param *q = &c->z->p[c->i];
-    struct fp8_copy copy;
-    struct adam_param weight = optim_weight(c->z, c->i, &copy);
     struct tensor state[6], x = rule_of(c)->x;
     for (int k = 0; k < 6; k++)
-        state[k] = optim_stage_state(q, c->chain, c->first, k + 1);
+        state[k] = optim_stage_state(&c->z->p[c->i], c->chain, c->first, k + 1);
     struct weightnorm s = { .g = param_of(c)->g_own,
                             .mom = state_of(c, c->first).data,
                             .gain = state[0].data,
@@ -423,14 +402,11 @@ static void run_weightnorm(const struct call *c)
                             .number = numbers_of(c),
                             .m = &hyper_of(c)->write,
                             .gate = gate_of(c) };
-    s.w = exact_weight(c, &s.low);
+    s.w = optim_exact(c->z, c->i, &s.low);
     ops_of(c)->weightnorm_input(ops_of(c), x, matrices_of(c), &s);
     polar_of_x(c, 1, 1e-7);
     ops_of(c)->weightnorm(ops_of(c), x, matrices_of(c), &s);
-    if (q->master.t.data)
-        ops_of(c)->store(ops_of(c), &weight, s.w);
-    else if (weight.copy)
-        ops_of(c)->quantize(ops_of(c), &copy, weight.w);
+    optim_moved(c->z, c->i);
 }
 /* optim/step.c updates all of adam's parameters of a step in few launches. */
 static void run_adam(const struct call *c) { (void)c; }

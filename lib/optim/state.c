@@ -584,6 +584,26 @@ static struct adam_step adam_hyper(const struct recipe *r, const struct param_sp
     };
 }
 
+struct tensor optim_exact(const struct optim *z, int i, struct tensor *low)
+{
+    const struct optim_param *q = &z->p[i];
+    struct fp8_copy copy;
+    *low = q->master.t.data ? NO_TENSOR : q->mantissa;
+    return q->master.t.data ? q->master.t : optim_weight(z, i, &copy).w;
+}
+
+void optim_moved(struct optim *z, int i)
+{
+    struct fp8_copy copy;
+    struct adam_param weight = optim_weight(z, i, &copy);
+    if (z->p[i].master.t.data)
+        z->ops->store(z->ops, &weight, z->p[i].master.t);
+    else if (weight.compute.data)
+        z->ops->copy(z->ops, weight.compute, weight.w);
+    else if (weight.copy)
+        z->ops->quantize(z->ops, &copy, weight.w);
+}
+
 /* Numbers of op around in step `at`; lookahead's are for the step behind. */
 static void around_hyper(const struct optim *z, const struct step_schedule *at, real number[3])
 {
@@ -602,22 +622,16 @@ void optim_around(struct optim *z, int i, bool begin)
 {
     const struct around *a = &z->recipe->optimizer.around;
     const struct optim_param *q = &z->p[i];
-    struct fp8_copy copy;
-    struct adam_param weight = optim_weight(z, i, &copy);
-    bool apart = q->master.t.data != NULL;
+    struct tensor low, exact = optim_exact(z, i, &low);
 
-    z->ops->around(z->ops, apart ? q->master.t : weight.w, apart ? NO_TENSOR : q->mantissa,
-                   optim_state(q, "around_mean"), optim_state(q, "around_before"),
+    z->ops->around(z->ops, exact, low, optim_state(q, "around_mean"),
+                   optim_state(q, "around_before"),
                    begin                         ? AROUND_BEGIN
                    : a->kind == AROUND_LOOKAHEAD ? AROUND_AHEAD
                                                  : AROUND_OUTWARDS,
                    z->hyper->around, begin ? NULL : optim_gate(z));
-    if (begin)
-        return;
-    if (apart)
-        z->ops->store(z->ops, &weight, q->master.t);
-    else if (weight.copy)
-        z->ops->quantize(z->ops, &copy, weight.w);
+    if (!begin)
+        optim_moved(z, i);
 }
 
 void optim_prepare(struct optim *z, const struct step_schedule *at)

@@ -151,7 +151,12 @@ static inline const struct step_gate *optim_gate(const struct optim *z)
  * pointed to where there are codes. */
 struct adam_param optim_weight(const struct optim *z, int i, struct fp8_copy *copy);
 
-/* What is done around the update of parameter i: how, or AROUND_BEGIN, before the first step. */
+/* Returns the exact value of this rank's part of weight i; low: the low halves beside a bf16 one, or none. */
+struct tensor optim_exact(const struct optim *z, int i, struct tensor *low);
+/* Makes, of the exact value, which has moved, the other forms in which the weight is stored. */
+void optim_moved(struct optim *z, int i);
+
+/* Does `around` of [rules] behind an update of parameter i; begin: before the first step. */
 void optim_around(struct optim *z, int i, bool begin);
 
 /* Chooses the plan of step `at`, and uploads its hyperparameters, from the schedule and the counters. The learning rates

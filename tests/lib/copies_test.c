@@ -27,18 +27,14 @@ struct set {
     struct comm *comm;
 };
 
-/* Nothing moves a weight but a gradient, and there is none. */
-static bool open_set(struct set *s)
+/* Nothing moves a weight by this rule but a gradient. */
+#define STILL \
+    "rules.muon12=lr 0.025 | momentum 0.95 nesterov | polar $coeffs | shape | decay 0 plain | step"
+
+static bool open_set(struct set *s, const char *rule)
 {
-    static const char *const set[] = {
-        "model.heads=2",
-        "model.head_dim=8",
-        "model.mlp_width=24",
-        "model.vocab=40",
-        "optimizer.adam_wd=0",
-        "rules.muon12=lr 0.025 | momentum 0.95 nesterov | polar $coeffs "
-        "| shape | decay 0 plain | step"
-    };
+    const char *set[] = { "model.heads=2",  "model.head_dim=8",    "model.mlp_width=24",
+                          "model.vocab=40", "optimizer.adam_wd=0", rule };
     const char *share = getenv("GPT_SHARE");
     char path[512];
 
@@ -99,7 +95,7 @@ static void test_initial(void)
     struct initial *v;
     struct initial_source source = { .name = "halves", .read = read_halves, .arg = &s };
 
-    if (!open_set(&s) || !CHECK_OK(initial_new(&v, s.r, 1, &source)))
+    if (!open_set(&s, STILL) || !CHECK_OK(initial_new(&v, s.r, 1, &source)))
         return;
     CHECK_OK(banks_fill(&s.b, v));
     CHECK_OK(optim_masters(&s.z, v));
@@ -113,7 +109,7 @@ static void test_updates(void)
     struct set s = { 0 };
     struct step_schedule at;
 
-    if (!open_set(&s))
+    if (!open_set(&s, STILL))
         return;
     schedule_at(s.r, 0, &at);
     for (int i = 0; i < s.r->n_params; i++) {
@@ -136,9 +132,47 @@ static void test_updates(void)
     close_set(&s);
 }
 
+/* A write that is not a chain's step: rows of gains and directions. The nearest bf16 is formed here by bits. */
+static void test_weightnorm(void)
+{
+    struct set s = { 0 };
+    struct step_schedule at;
+
+    if (!open_set(&s, "rules.muon12=lr 0.025 | weightnorm 2.5"))
+        return;
+    schedule_at(s.r, 0, &at);
+    for (int i = 0; i < s.r->n_params; i++) {
+        struct tensor g = s.b.p[i].g;
+        s.o->zero(s.o, g);
+        for (int64_t k = 0; g.dtype == DT_F32 && k < tensor_count(g); k++)
+            ((float *)g.data)[k] = (float)(k % 7 - 3) / 8;
+        if (s.z.p[i].stored.data)
+            put_halves(&s, i);
+    }
+    optim_prepare(&s.z, &at);
+    optim_step(&s.z);
+    optim_finish(&s.z, &at);
+    CHECK_OK(s.o->sync(s.o));
+    for (int i = 0; i < s.r->n_params; i++) {
+        const struct param *p = &s.b.p[i];
+        const uint32_t *exact = s.z.p[i].stored.data;
+        int64_t off = 0, moved = 0;
+        for (int64_t k = 0; exact && k < tensor_count(p->w); k++) {
+            uint32_t nearest = (exact[k] + 0x7fff + (exact[k] >> 16 & 1)) >> 16;
+            off += ((const uint16_t *)p->w.data)[k] != nearest;
+            moved += exact[k] != halves[k % HALVES].exact;
+        }
+        check_that(off == 0 && (!exact || moved > 0), __FILE__, __LINE__,
+                   "%s: %lld moved, %lld copies not the nearest", p->spec->label, (long long)moved,
+                   (long long)off);
+    }
+    close_set(&s);
+}
+
 int main(void)
 {
     test_initial();
     test_updates();
+    test_weightnorm();
     return check_done();
 }
