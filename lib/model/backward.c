@@ -170,31 +170,28 @@ static void layer_backward(struct model *m, struct acts *a, int i, const struct 
     value_backward(m, a, i, b);
 }
 
-static bool is_mlp_bank(const struct model *m, const struct param *bank)
-{
-    return bank == m->p.up_bank || bank == m->p.down_bank;
-}
-
-/* Does a layer read the four matrices of attention, or the matrix of the MLP's, at `at`? */
-static bool has_layer(const struct model *m, const struct param *bank, int64_t at)
+/* Does a layer read, of a bank, what stands at `at`: the matrices of attention, or one of an MLP's? */
+static bool has_layer(const struct model *m, const struct layer_bank *b, int64_t at)
 {
     const struct recipe *r = m->recipe;
     for (int i = 0; i < r->n_layers; i++) {
         const struct layer_spec *l = &r->layers[i];
         bool attends = layer_attends(r, i);
-        if (bank == m->p.mlp       ? l->mlp == at / 2 || (attends && l->spare == at)
-            : is_mlp_bank(m, bank) ? l->mlp == at
-                                   : attends && l->bank == at)
+        if (b->hidden > 1 ? l->mlp == at / b->hidden || (attends && l->spare == at)
+            : b->mlp      ? l->mlp == at
+                          : attends && l->bank == at)
             return true;
     }
     return false;
 }
 
-/* Matrices of a bank that no layer reads, `rows` rows each: their gradient is zero, and final. */
-static void clear_padding(struct model *m, struct param *bank, int64_t rows)
+/* Clears the gradient of matrices that no layer reads: it is zero, and final. */
+static void clear_padding(struct model *m, const struct layer_bank *b, struct param *bank)
 {
+    /* an MLP's two matrices may be of two layers */
+    int64_t rows = layer_bank_rows(m->recipe, b) / (b->hidden > 1 ? b->hidden : 1);
     for (int64_t at = 0; at < bank->w.rows / rows; at++) {
-        if (has_layer(m, bank, at))
+        if (has_layer(m, b, at))
             continue;
         if (bank->fresh)
             m->ops->zero(m->ops, bank_rows(bank->g, rows, at));
@@ -206,29 +203,18 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b)
 {
     struct ops *o = m->ops;
     const struct model_params *p = &m->p;
-    int64_t d = m->recipe->model.width;
-    const struct {
-        struct param *p;
-        int64_t rows; /* of what a layer reads of it; an MLP's matrices may be of two layers */
-    } banks[] = { { p->attn, 4 * d },    { p->qk_bank, 2 * d },
-                  { p->vo_bank, 2 * d }, { p->q_bank, d },
-                  { p->k_bank, d },      { p->v_bank, d },
-                  { p->o_bank, d },      { p->up_bank, m->recipe->model.mlp_width },
-                  { p->down_bank, d },   { p->mlp, m->recipe->model.mlp_width } };
-    const int n = sizeof banks / sizeof *banks;
-
     stream_backward(m, a, STREAM_END, 0);
     value_backward(m, a, m->recipe->n_layers, b);
     if (p->gate_table)
         o->zero(o, a->dnarrow);
-    for (int k = 0; k < n; k++)
-        if (banks[k].p)
-            clear_padding(m, banks[k].p, banks[k].rows);
+    for (int k = 0; k < LAYER_BANKS; k++)
+        if (m->bank[k])
+            clear_padding(m, &layer_banks[k], m->bank[k]);
     for (int i = m->recipe->n_layers - 1; i >= 0; i--)
         layer_backward(m, a, i, b);
-    for (int k = 0; k < n; k++)
-        if (banks[k].p)
-            banks[k].p->fresh = false;
+    for (int k = 0; k < LAYER_BANKS; k++)
+        if (m->bank[k])
+            m->bank[k]->fresh = false;
     stream_backward(m, a, STREAM_BEGIN, 0);
     if (p->smear_gate) {
         o->embed_bwd(o, a->dy, p->smear_gate->g, p->smear->grad, a->dx0, p->embed->w,

@@ -24,16 +24,17 @@ int64_t mlp_fp8_bytes(const struct recipe *r)
            (recipe_mlp_copies(r) + r->precision.mlp.down_fp8 + r->precision.mlp.backward_fp8);
 }
 
-static const struct layer_bank layer_banks[] = {
+const struct layer_bank layer_banks[LAYER_BANKS] = {
     { "attn", false, 4, 0 },     { "qk_bank", false, 2, 0 }, { "vo_bank", false, 2, 0 },
     { "q_bank", false, 1, 0 },   { "k_bank", false, 1, 0 },  { "v_bank", false, 1, 0 },
     { "o_bank", false, 1, 0 },   { "mlp", true, 0, 2 },      { "up_bank", true, 0, 1 },
     { "down_bank", true, 1, 0 },
 };
 
-const struct layer_bank *layer_bank_of(const char *label)
+/* NULL: the parameter is no such bank. */
+static const struct layer_bank *layer_bank_of(const char *label)
 {
-    for (size_t k = 0; k < sizeof layer_banks / sizeof *layer_banks; k++)
+    for (int k = 0; k < LAYER_BANKS; k++)
         if (!strcmp(layer_banks[k].label, label))
             return &layer_banks[k];
     return NULL;

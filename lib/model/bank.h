@@ -75,8 +75,8 @@ struct layer_bank {
     bool mlp; /* layers[i].mlp, not bank */
     int widths, hidden;
 };
-/* NULL: the parameter is no such bank. */
-const struct layer_bank *layer_bank_of(const char *label);
+enum { LAYER_BANKS = 10 };
+extern const struct layer_bank layer_banks[LAYER_BANKS];
 int64_t layer_bank_rows(const struct recipe *r, const struct layer_bank *b);
 /* Units of the leading axis that layers read: those after are padding. */
 int64_t param_used(const struct recipe *r, const struct param_spec *s);

@@ -315,6 +315,8 @@ static void find_roles(struct model *m)
 #define PARAM_ROLE(label, ...) m->p.label = find_param(m, #label);
 #define SCALAR_ROLE(name, count, ...) find_scalar(m, #name, m->p.name, count);
 #include "recipe/role_list.h"
+    for (int k = 0; k < LAYER_BANKS; k++)
+        m->bank[k] = find_param(m, layer_banks[k].label);
 }
 
 /* -- memory ----------------------------------------------------------------------- */

@@ -95,6 +95,7 @@ struct model {
     struct banks *banks;
     struct ops *ops;
     struct model_params p;
+    struct param *bank[LAYER_BANKS]; /* those of layer_banks; NULL: the recipe has none */
     struct streams streams;
     void *arena;
     size_t arena_bytes;
