@@ -99,16 +99,6 @@ static void rank_failed(struct rank *k, int rc)
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
 
-/* Names two training shards that are one file; false: there are none. */
-static bool twice(const struct corpus *train, char *text, size_t size)
-{
-    int a, b;
-    if (!corpus_twice(train, &a, &b))
-        return false;
-    snprintf(text, size, "%s and %s are one file", train->shard[a].path, train->shard[b].path);
-    return true;
-}
-
 /* Logs which files train, which validate, and which that were named do neither. */
 static void log_files(struct run *run)
 {
@@ -126,8 +116,8 @@ static void log_files(struct run *run)
     }
     if (corpus_unused(train, val, names, sizeof names))
         runlog_key(&run->log, "unused", "%s", names);
-    if (twice(train, names, sizeof names))
-        runlog_key(&run->log, "twice", "%s", names);
+    if (*run->twice)
+        runlog_key(&run->log, "twice", "%s", run->twice);
 }
 
 void run_warn(struct run *run, const char *message)
@@ -302,11 +292,11 @@ static struct loader_config config_of(const struct run *run)
 static int foretell(struct run *run)
 {
     struct loader_config c = config_of(run);
-    char text[PASS_TEXT], line[PASS_TEXT + 200], names[1024];
+    char text[PASS_TEXT], line[PASS_TEXT + 200];
     bool tells = run->opt->note && !run->opt->backend->first;
-    if (tells && !run->stream && twice(loader_files(run->loader), names, sizeof names)) {
+    if (tells && *run->twice) {
         char more[1200];
-        snprintf(more, sizeof more, "%s: a pass trains on it twice", names);
+        snprintf(more, sizeof more, "%s: a pass trains on it twice", run->twice);
         run->opt->note(more);
     }
     int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
@@ -332,6 +322,11 @@ static int open_loader(struct run *run)
     if (*losses && *made && strcmp(made, losses))
         return err_set(GPT_INPUT, "%s: the shards were made with the vocabulary %s, found %s",
                        c.data, made, losses);
+    const struct corpus *train = rc ? NULL : loader_files(run->loader);
+    int a, b;
+    if (train && corpus_twice(train, &a, &b))
+        snprintf(run->twice, sizeof run->twice, "%s and %s are one file", train->shard[a].path,
+                 train->shard[b].path);
     return rc;
 }
 
