@@ -5,12 +5,26 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/opt.h"
 #include "device/backend.h"
 #include "ops/gemm.h"
 #ifdef HAVE_CUDA
 #include "../kernels/host/backend_cuda.h"
 #include "../kernels/ops_cuda.h"
 #endif
+
+/* Rows of an option table, as all of these programs have them. */
+#define DEVICES_NAME(to) \
+    { \
+        .name = "device", .arg = "NAME", .kind = OPT_CHOICE, .value = to, \
+        .help = "where to compute (cpu)", .choices = "cpu|cuda" \
+    }
+#define DEVICES_PATH(to) \
+    { \
+        .name = "gpu-path", .arg = "PATH", .kind = OPT_CHOICE, .value = to, \
+        .help = "kernels: native (Hopper's own) or portable (what the GPU has)", \
+        .choices = "native|portable" \
+    }
 
 /* Returns versions for --version (opt_version_extra): the CPU's kernels, and CUDA's. */
 static inline const char *device_versions(void)
