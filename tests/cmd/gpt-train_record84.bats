@@ -1,13 +1,7 @@
 # Record 84's recipe at a small size: the same trainer, without special cases.
 
 bats_require_minimum_version 1.5.0
-
-setup_file() {
-    export SHARDS=$BATS_FILE_TMPDIR/shards
-    mkdir "$BATS_FILE_TMPDIR/text"
-    tests/inputs/text "$BATS_FILE_TMPDIR/text"
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
-}
+load tiny_runs
 
 # A few steps on bytes: all stages, the untie step, the extension.
 SMALL=(-s model.vocab=272 -s model.bigram_rows=496 -s model.bigram_width=16 -s model.bigram_signs=64
@@ -37,15 +31,7 @@ losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
 @test "gpt-sample: the run's last val_loss, greedy texts with any batch" {
     cd "$BATS_TEST_TMPDIR"
     train -r "$RECIPE" -o a > a.log
-    loss=$(sed -n 's/^step:11.*val_loss:\([0-9.]*\).*/\1/p' a.log)
-    "$GPT_BIN/gpt-sample" -q -m a --score -d "$SHARDS" > score
-    awk -F'\t' -v a="$loss" 'NR == 2 { d = $5 + a; exit !(a && d <= 1e-4 && d >= -1e-4) }' score
-    printf '%s\n' "a" "static int main" "The quick brown fox" > p
-    for n in 1 3; do
-        "$GPT_BIN/gpt-sample" -q -m a -n 40 --ignore-end --json --temperature 0 --input p --batch $n > text.$n
-    done
-    cmp text.1 text.3
-    [ "$(wc -l < text.1)" -eq 3 ]
+    samples_as_validated a 11
 }
 
 # Signs are drawn once and stay; what Adam moves beside them moves.

@@ -2,13 +2,7 @@
 # sampling.
 
 bats_require_minimum_version 1.5.0
-
-setup_file() {
-    export SHARDS=$BATS_FILE_TMPDIR/shards
-    mkdir "$BATS_FILE_TMPDIR/text"
-    tests/inputs/text "$BATS_FILE_TMPDIR/text"
-    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 16384 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
-}
+load tiny_runs
 
 SMALL=(-s model.vocab=272 -s model.heads=2 -s model.head_dim=32 -s model.mlp_width=64 -s model.block=16
        -s schedule.steps=9 -s data.cycle=yes -s data.val_tokens=2048 -s data.val_chunk=256 -s data.val_every=3
@@ -53,15 +47,7 @@ losses() { sed -n 's/^step:\([0-9]*\).* \(train\|val\)_loss:\([^ ]*\).*/\1 \3/p'
 @test "gpt-sample: the run's last val_loss, greedy texts with any batch" {
     cd "$BATS_TEST_TMPDIR"
     train -o a > a.log
-    loss=$(sed -n 's/^step:9.*val_loss:\([0-9.]*\).*/\1/p' a.log)
-    "$GPT_BIN/gpt-sample" -q -m a --score -d "$SHARDS" > score
-    awk -F'\t' -v a="$loss" 'NR == 2 { d = $5 + a; exit !(a && d <= 1e-4 && d >= -1e-4) }' score
-    printf '%s\n' "a" "static int main" "The quick brown fox" > p
-    for n in 1 3; do
-        "$GPT_BIN/gpt-sample" -q -m a -n 40 --ignore-end --json --temperature 0 --input p --batch $n > text.$n
-    done
-    cmp text.1 text.3
-    [ "$(wc -l < text.1)" -eq 3 ]
+    samples_as_validated a 9
 }
 
 # A weight that is f32 begins with the number drawn, not with its bf16.

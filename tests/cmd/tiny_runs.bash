@@ -59,3 +59,18 @@ agree() { # LOG LOG LINES
     read -r lines worst < <(worst_difference "$1" "$2")
     [ "$lines" -eq "$3" ] && [ "$worst" -le 100 ]
 }
+
+# samples_as_validated RUN STEP: gpt-sample scores the shards as RUN's log, RUN.log, has validated them at its last
+# step, and writes the same greedy texts one at a time and three.
+samples_as_validated() {
+    local loss
+    loss=$(sed -n "s/^step:$2.*val_loss:\([0-9.]*\).*/\1/p" "$1.log")
+    "$GPT_BIN/gpt-sample" -q -m "$1" --score -d "$SHARDS" > score
+    awk -F'\t' -v a="$loss" 'NR == 2 { d = $5 + a; exit !(a && d <= 1e-4 && d >= -1e-4) }' score
+    printf '%s\n' "a" "static int main" "The quick brown fox" > p
+    for n in 1 3; do
+        "$GPT_BIN/gpt-sample" -q -m "$1" -n 40 --ignore-end --json --temperature 0 --input p --batch $n > text.$n
+    done
+    cmp text.1 text.3
+    [ "$(wc -l < text.1)" -eq 3 ]
+}

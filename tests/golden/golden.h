@@ -29,6 +29,8 @@ struct golden {
 int golden_open(struct golden *g, const char *file);
 /* Tensor as floats, malloc'd; NULL and *n = 0 when there is none. */
 float *golden_floats(struct golden *g, const char *name, int64_t *n);
+/* n numbers in the device's memory, which stay there. */
+const int32_t *golden_device(struct ops *o, const int32_t *host, int64_t n);
 int golden_int(const struct golden *g, const char *key, int dflt);
 /* Their name for a parameter of ours ("attn" -> "attn_bank"). */
 const char *golden_name(const char *label);

@@ -45,3 +45,10 @@ bool golden_report(const char *name, double error, double tolerance)
     printf("  %-34s %9.2e  (%.0e)%s\n", name, error, tolerance, ok ? "" : "  FAILED");
     return ok;
 }
+
+const int32_t *golden_device(struct ops *o, const int32_t *host, int64_t n)
+{
+    int32_t *dev = o->alloc(o, (size_t)n * 4, "golden batch");
+    o->upload(o, dev, host, (size_t)n * 4);
+    return dev;
+}

@@ -75,13 +75,6 @@ static int32_t *golden_ints(struct golden *g, const char *name, int64_t *n)
     return v;
 }
 
-static const int32_t *to_device(struct ops *o, const int32_t *host, int64_t n)
-{
-    int32_t *dev = o->alloc(o, (size_t)n * 4, "golden batch");
-    o->upload(o, dev, host, (size_t)n * 4);
-    return dev;
-}
-
 /* Rows and the order by row, in device memory; by definition, not as the loader does it. */
 static struct lookup make_lookup(struct ops *o, const int32_t *row, int64_t T, int rows)
 {
@@ -95,8 +88,8 @@ static struct lookup make_lookup(struct ops *o, const int32_t *row, int64_t T, i
                 order[k++] = t;
     }
     start[rows] = k;
-    struct lookup l = { (int)T, to_device(o, row, T), to_device(o, order, T),
-                        to_device(o, start, rows + 1) };
+    struct lookup l = { (int)T, golden_device(o, row, T), golden_device(o, order, T),
+                        golden_device(o, start, rows + 1) };
     free(start);
     free(order);
     return l;
@@ -153,8 +146,8 @@ static struct batch make_batch(struct ops *o, struct golden *g, const struct rec
     int32_t *tok = golden_ints(g, "inputs", &T), *tgt = golden_ints(g, "targets", &n);
     int32_t *cu = golden_ints(g, "cum_seqlens", &ncu);
     struct batch b = { .tokens = (int)T,
-                       .tgt = to_device(o, tgt, T),
-                       .cu = to_device(o, cu, ncu),
+                       .tgt = golden_device(o, tgt, T),
+                       .cu = golden_device(o, cu, ncu),
                        .ncu = (int)ncu,
                        .token = make_lookup(o, tok, T, r->model.vocab) };
     if (r->model.bigram.rows)

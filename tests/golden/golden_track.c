@@ -158,13 +158,6 @@ static int read_recipe(struct recipe **r, struct golden *g, bool f32, int mlp_wi
 
 /* -- forward and backward ----------------------------------------------------------------------- */
 
-static const int32_t *to_device(struct ops *o, const int32_t *host, int64_t n)
-{
-    int32_t *dev = o->alloc(o, (size_t)n * 4, "golden batch");
-    o->upload(o, dev, host, (size_t)n * 4);
-    return dev;
-}
-
 /* Rows of T tokens as documents; the order by token by its definition. */
 static struct batch make_batch(struct ops *o, struct golden *g, const struct recipe *r)
 {
@@ -188,11 +181,11 @@ static struct batch make_batch(struct ops *o, struct golden *g, const struct rec
     }
     start[vocab] = k;
     struct batch b = { .tokens = (int)n,
-                       .tgt = to_device(o, tgt, n),
-                       .cu = to_device(o, cu, ncu),
+                       .tgt = golden_device(o, tgt, n),
+                       .cu = golden_device(o, cu, ncu),
                        .ncu = ncu,
-                       .token = { (int)n, to_device(o, tok, n), to_device(o, order, n),
-                                  to_device(o, start, vocab + 1) } };
+                       .token = { (int)n, golden_device(o, tok, n), golden_device(o, order, n),
+                                  golden_device(o, start, vocab + 1) } };
     free(x), free(y), free(tok), free(tgt), free(cu), free(start), free(order);
     return b;
 }
