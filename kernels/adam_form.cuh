@@ -93,7 +93,7 @@ template <int WIDTH> struct numbers {
     uint32_t m_most, v_most; /* bits of the largest |m| and of v, which is not negative */
 };
 
-/* What a kernel knows of its job when it is compiled: RECORD: weight and gradient are bf16, moments f32, there is
+/* A form is what a kernel knows of its job when it is compiled. RECORD: weight and gradient are bf16, moments f32, there is
  * no master, and Adam is as the records have it; ANY: nothing. */
 enum form_kind { ANY, RECORD };
 template <form_kind KIND> struct form {

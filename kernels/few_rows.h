@@ -18,7 +18,7 @@ struct few_rows {
     bool in_out;
     const float *scale; /* device, or NULL */
     struct tensor add; /* bf16 (T,O) added to the f32 sum, or none; may be out */
-    /* Of the sum: bf16; max(., 0)^2 in bf16; or a s(u), a u / sqrt(1 + u^2) in f32, u = (. + b) / c. */
+    /* The sum is stored as bf16; max(., 0)^2 in bf16; or a s(u), a u / sqrt(1 + u^2) in f32, u = (. + b) / c. */
     enum few_rows_end end;
     float cap_a, cap_b, cap_c;
     struct tensor bias; /* (1,O) added to a capped sum; or none */

@@ -94,7 +94,7 @@ __device__ __forceinline__ static cap cap_of(float a, float b, float c, bool rou
                 LOG2E * a,  -LOG2E * a / 2, round,    root };
 }
 
-/* What z is less than its shift, of which exp() is summed. */
+/* Returns the shift: exp(z - shift) is summed. */
 __device__ __forceinline__ static float shift_of(const row_args &a) { return a.root ? 0 : a.a / 2; }
 
 /* The bias of eight classes from 8 i on, added to their logits. */

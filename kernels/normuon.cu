@@ -128,7 +128,7 @@ __device__ __forceinline__ float moved(float p, float d, float lr, float decay, 
     return sub(sub(p, shrinks ? mul(mul(p, decay), lr) : 0), mul(d, lr));
 }
 
-/* What a matrix of a fitted write moves by. */
+/* A matrix of a fitted write moves by this. */
 struct move {
     float lr, decay;
     unsigned how;

@@ -54,7 +54,7 @@ struct backend {
     int (*capture_end)(struct ops *o, void **graph);
     void (*launch)(struct ops *o, void *graph);
     void (*graph_free)(void *graph);
-    /* What the devices do between the two calls goes to t; NULL: not available. mark: queues one, which
+    /* Records into t what the devices do between the two calls; NULL: not available. mark: queues one, which
      * is in t too, where it is done. */
     int (*profile)(struct trace *t);
     void (*profile_end)(void);
@@ -62,7 +62,7 @@ struct backend {
     void (*release)(struct backend *b); /* NULL: there is nothing to release */
 };
 
-/* What a backend is made for; members of GPUs alone are 0 or NULL on a CPU. */
+/* A backend is made for this; members for GPUs alone are 0 or NULL on a CPU. */
 struct backend_wants {
     int ranks, world; /* of this process, of all */
     int threads; /* of a rank on a CPU; 0: processors / ranks */

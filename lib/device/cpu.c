@@ -6,7 +6,7 @@
 #include "device/backend.h"
 #include "ops/gemm.h"
 
-/* What the ranks share. */
+/* The ranks share this. */
 struct cpu_group {
     int threads; /* of a rank */
     int ranks;

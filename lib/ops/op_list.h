@@ -226,10 +226,10 @@ OP(norm_fit, struct tensor x, int n, const struct norm_fit *f);
 /* n matrices each: y (bf16 or f32) = x / (margin |x|_F + eps), x f32; raw: y = x. |x|_F not finite:
  * y = 0. y may be x. */
 OP(polar_input, struct tensor y, struct tensor x, int n, bool raw, double margin, double eps);
-/* Of n f32 matrices (R,C) each, out[i] (device): an estimate of the largest singular value of y, |y w| where
+/* out[i] (device), of n f32 matrices (R,C) each, is an estimate of the largest singular value of y, |y w| where
  * w = 1 / sqrt(C) becomes y' y w at length 1 five times. turned as of norm_fit: C and R change places. */
 OP(spectral_norm, real *out, struct tensor y, int n, const bool *turned);
-/* Of n f32 matrices each, out[i] (device): |x x'|^(1/2), between the largest singular value and the norm. */
+/* out[i] (device), of n f32 matrices each, is |x x'|^(1/2): between the largest singular value and the norm. */
 OP(schatten4, real *out, struct tensor x, int n);
 /* n f32 matrices (R,C) each, R != C: x = d g, a number for each line of the long side: rows, or where R < C
  * columns. first: d = 1 / max(|line of g|, 1e-7); else, of the x that comes in, d is times

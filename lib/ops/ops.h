@@ -298,7 +298,7 @@ struct step_gate {
     int32_t late; /* the step before was skipped, which the host may not know yet */
     real norm; /* of all gradients, unscaled */
 };
-/* What momentum does besides, or in place of the mean. */
+/* Flags say what momentum does besides, or in place of the mean. */
 enum {
     MEAN_GRADIENT = 1, /* g is times the gate's factor */
     MEAN_NESTEROV = 2, /* x = mom - b (mom - g) */
@@ -314,7 +314,7 @@ enum around_how {
                      * - n1 mean - n0 d */
 };
 enum { VARIANCE_ROUND = 1, VARIANCE_FREE = 2 };
-/* What norm_fit makes of x, with y as it says; S, T, C: the number. */
+/* norm_fit makes one of these of x, with y as it says; S, T, C: the number. */
 enum fit_to {
     FIT_ROWS, /* each row to |x| / sqrt(R) */
     FIT_RENORM, /* to sqrt(min(R, C)) */
@@ -343,7 +343,7 @@ struct norm_fit {
     const real *each, *over; /* device (n); each NULL: 1 */
     double least;
     real *out; /* device (n,2) */
-    /* Of the write, for out: */
+    /* The write's numbers, for out: */
     const float *lr_mul; /* host (n) */
     unsigned how; /* MUON_ flags */
     const struct muon_step *m; /* device */

@@ -556,7 +556,7 @@ static struct tensor constants(struct optim *z, const real *x, int64_t n, const 
     return t;
 }
 
-/* What the chain's stages keep beside X, in the same memory as the other chain's. */
+/* Takes what the chain's stages keep beside X, in the same memory as the other chain's. */
 static void take_for(struct optim *z, int i, const struct chain *c)
 {
     /* Weights of the iterates before each row, a fit of singular values to the power 0.1 (optimizers.md 4.7). */

@@ -99,7 +99,7 @@ struct chain {
     struct polar_rows polar;
 };
 
-/* What is done around the updates of all parameters: `around` of [rules]. */
+/* `around` of [rules] is done around the updates of all parameters. */
 struct around {
     enum around_kind { AROUND_NONE, AROUND_LOOKAHEAD, AROUND_OUTER } kind;
     double rate, mean; /* A and G of lookahead, LR and MU of outer */

@@ -400,7 +400,7 @@ int judge_place(struct gather *g, const struct criteria *k)
     return rc;
 }
 
-/* What these deviations and numbers of runs can show at all, by the test that is made. */
+/* Sets the difference that these deviations and numbers of runs can show at all, by the test that is made. */
 static void set_shows(struct judgement *v, const struct criteria *k)
 {
     const struct sample *a = &v->base.loss, *b = &v->own.loss;

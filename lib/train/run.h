@@ -84,7 +84,7 @@ int run_checkpoint(const char *path, char **dir) MUST_CHECK;
 /* The recipe in that checkpoint, with overrides. */
 int run_recipe(struct recipe **r, const char *path, const char *const *set, int n) MUST_CHECK;
 
-/* What a command says of a run's recipe. */
+/* A command says this of a run's recipe. */
 struct run_source {
     const char *recipe; /* a file, a name, or a run's folder; NULL: that of the checkpoint */
     const char *resume, *init; /* a folder of checkpoints, or one of them; or NULL */

@@ -62,7 +62,7 @@ static double of_list(const struct golden *g, const char *key, int k)
     return p ? atof(p + 1) : 1;
 }
 
-/* What is around the chain, which the line does not say; false: nothing. */
+/* Finds what is around the chain, which the line does not say; false: nothing is. */
 static bool read_around(const struct golden *g, char *text, size_t size)
 {
     if (own_around)

@@ -867,7 +867,7 @@ static void test_fits(int n, int64_t rows, int64_t cols, enum dtype tw)
     }
 }
 
-/* What reads a whole matrix by products, lines or powers: f32 sums in another order. */
+/* Tests what reads a whole matrix by products, lines or powers, whose f32 sums are in another order. */
 static void test_wholes(int n, int64_t rows, int64_t cols)
 {
     static const bool turned[8] = { false, true, true, false, true, false, false, true };

@@ -568,7 +568,7 @@ static void weightnorm(struct matrix *m, char **w, double lr)
     }
 }
 
-/* What the line says of the write. */
+/* Numbers and words that the line gives the write. */
 struct write_of {
     double lr, decay; /* the decay's rate without lr */
     bool cautious, strict, behind, pin, ball;
@@ -920,7 +920,7 @@ static size_t draw_map(char *line, size_t at, bool constant, bool *polar)
     return at;
 }
 
-/* What bounds X by its own size or the weight's. */
+/* Draws what bounds X by its own size or the weight's. */
 static size_t draw_bounds(char *line, size_t at)
 {
     if (!below(6))

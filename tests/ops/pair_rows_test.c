@@ -2,7 +2,7 @@
 #include "hand_tensors.h"
 #include "op_test.h"
 
-/* Of 8 channels the pairs are 0 and 4, 1 and 5; 2, 3, 6 and 7 do not turn. */
+/* The pairs of 8 channels are 0 and 4, 1 and 5; 2, 3, 6 and 7 do not turn. */
 static void by_hand(void)
 {
     static const int order[8] = { 0, 4, 1, 5, 2, 3, 6, 7 };
