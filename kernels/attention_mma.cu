@@ -22,6 +22,7 @@
  */
 #include "attention_plan.cuh"
 #include "attention_rows.cuh"
+#include "host/launch.h"
 #include "mma.h"
 #include "vec.h"
 
@@ -112,7 +113,7 @@ __device__ __forceinline__ void add_rows(float (&d)[E / 2], const uint32_t (&p)[
 #pragma unroll
         for (int n = 0; n < E / 16; n++) {
             uint32_t f[4];
-            load_turned(f, b + chunk_at<E>(16 * k + lane % 16, 2 * n + lane / 16));
+            load_transposed(f, b + chunk_at<E>(16 * k + lane % 16, 2 * n + lane / 16));
             mma(d + 8 * n, p + 4 * k, f[0], f[1]);
             mma(d + 8 * n + 4, p + 4 * k, f[2], f[3]);
         }
@@ -283,11 +284,11 @@ __device__ __forceinline__ void add_dq(float (&d)[dq_part<E, N>::SUMS], const dq
         uint32_t a[own::M][4], b[4];
 #pragma unroll
         for (int m = 0; m < own::M; m++)
-            load_turned(a[m], ds + chunk_at<N>(key + lane % 8 + lane / 16 * 8,
-                                               part.row / 8 + 2 * m + lane / 8 % 2));
+            load_transposed(a[m], ds + chunk_at<N>(key + lane % 8 + lane / 16 * 8,
+                                                   part.row / 8 + 2 * m + lane / 8 % 2));
 #pragma unroll
         for (int n = 0; n < own::C; n++) {
-            load_turned(b, k + chunk_at<E>(key + lane % 16, part.chunk + 2 * n + lane / 16));
+            load_transposed(b, k + chunk_at<E>(key + lane % 16, part.chunk + 2 * n + lane / 16));
 #pragma unroll
             for (int m = 0; m < own::M; m++) {
                 mma(d + 8 * (m * own::C + n), a[m], b[0], b[1]);
@@ -454,30 +455,20 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* -- host -------------------------------------------------------------------------------------- */
 
-template <typename A>
-cudaError_t launch(void (*kernel)(struct attention_call, A), int bytes, cudaStream_t stream,
-                   const struct attention_call *c, const A &args)
-{
-    cudaError_t e =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (e != cudaSuccess)
-        return e;
-    kernel<<<c->p.items, THREADS, bytes, stream>>>(*c, args);
-    return cudaGetLastError();
-}
-
 template <int E, int N>
 cudaError_t forward(cudaStream_t stream, const struct attention_call *c,
                     const struct forward_args &t)
 {
-    return launch(forward_kernel<E, N>, 2 * N * block_bytes<E>(), stream, c, t);
+    return launch_kernel({ dim3(c->p.items), THREADS, stream, 2 * N * block_bytes<E>() },
+                         forward_kernel<E, N>, *c, t);
 }
 
 template <int E, int N>
 cudaError_t backward(cudaStream_t stream, const struct attention_call *c,
                      const struct backward_args &t)
 {
-    return launch(backward_kernel<E, N>, (int)sizeof(backward_smem<E, N>), stream, c, t);
+    return launch_kernel({ dim3(c->p.items), THREADS, stream, (int)sizeof(backward_smem<E, N>) },
+                         backward_kernel<E, N>, *c, t);
 }
 
 } /* namespace */

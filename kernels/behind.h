@@ -7,6 +7,7 @@
 #define KERNELS_BEHIND_H
 
 #include "host/device.h"
+#include "host/launch.h"
 
 /* Absent: the host's pass, and the emulation of a GPU. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -50,33 +51,20 @@ __device__ __forceinline__ void begin_first_of_step()
     start_step_behind();
 }
 
-/* Launches a kernel with so much shared memory, in clusters of so many blocks, so that it may start
+/* Launches a kernel with so much shared memory, in clusters of so many CTAs, so that it may start
  * while the one before it ends, where it can. All have the same partition of shared memory and L1:
  * an SM changes it only when it is empty. */
 template <typename... P, typename... A>
 static inline void launch_behind_clusters(struct cuda_ops *c, int cluster, int shared,
                                           void (*kernel)(P...), dim3 grid, int threads, A... args)
 {
-    cudaLaunchAttribute attr[2];
-    cudaLaunchConfig_t config = {};
     if (cuda_waiting(c))
         cuda_launch_waiting(c);
-    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[0].val.programmaticStreamSerializationAllowed = 1;
-    attr[1].id = cudaLaunchAttributeClusterDimension;
-    attr[1].val.clusterDim.x = cluster;
-    attr[1].val.clusterDim.y = attr[1].val.clusterDim.z = 1;
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = c->stream;
-    config.attrs = attr;
-    config.numAttrs = c->portable ? 0 : cluster > 1 ? 2 : 1;
-    if (CUDA_TRY(
-            c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared)) &&
-        CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+    if (CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                          cudaSharedmemCarveoutMaxShared)))
-        CUDA_TRY(c, cudaLaunchKernelEx(&config, kernel, P(args)...));
+        CUDA_TRY(c, launch_kernel({ grid, threads, c->stream, shared, c->portable ? 1 : cluster,
+                                    !c->portable },
+                                  kernel, args...));
 }
 template <typename... P, typename... A>
 static inline void launch_behind_with(struct cuda_ops *c, int shared, void (*kernel)(P...),

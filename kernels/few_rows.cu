@@ -138,7 +138,7 @@ __device__ __forceinline__ static void load_rows(const product_args &a, const he
 }
 
 /* 16 rows of w and all of its columns here, as the products' operands. Of a lane's address for
- * load_turned: rows of k 4 c + i, the order of k in the fragments, and the piece. */
+ * load_transposed: rows of k 4 c + i, the order of k in the fragments, and the piece. */
 template <int C> struct w_tile {
     uint32_t w[C / 2][4];
 
@@ -147,7 +147,7 @@ template <int C> struct w_tile {
         int lane = lane_id(), row = lane % 8 / 2 * 4 + lane % 2 + lane / 8 % 2 * 2;
 #pragma unroll
         for (int j = 0; j < C / 2; j++)
-            load_turned(w[j], held + piece_at<C>(first + row, 2 * j + lane / 16));
+            load_transposed(w[j], held + piece_at<C>(first + row, 2 * j + lane / 16));
     }
     /* Adds the products with rows g and g + 8 of x. */
     __device__ __forceinline__ void add_to(float (&d)[C][4], uint2 x, uint2 x8) const

@@ -2,7 +2,7 @@
  *
  * x (T,D), w (D,V), dx bf16, dw bf16 or f32. With fp8, operands of the three products are
  * contiguous along their sums, as fp8 tensor cores require, so x8 and w8 exist transposed too
- * (head_fp8.cu). On Hopper dw's product turns g8 on the way in (sm90/turned_gemm.cu), on the
+ * (head_fp8.cu). On Hopper dw's product turns g8 on the way in (sm90/transposed_gemm.cu), on the
  * portable path it is transposed:
  *
  *   x8 (T,D), x8t (D,T), w8 (D,V), w8t (V,D)                     e4m3 of x / s_x, w / s_w
@@ -40,7 +40,8 @@
 #include "bias.h"
 #include "gpu.h"
 #include "head_fp8.h"
-#include "sm90/turned_gemm.h"
+#include "host/launch.h"
+#include "sm90/transposed_gemm.h"
 #include "vec.h"
 
 enum { CHUNK = 16384 }; /* rows of logits in memory, at most, with fp8 and in evaluation */
@@ -362,11 +363,7 @@ static void row_pass(struct cuda_ops *c, row_args a, const struct head_loss *h, 
     a.loss = loss + first * a.losses;
     a.tgt = h->tgt + first;
     a.left = (int)(tokens - first);
-    if (!CUDA_TRY(c,
-                  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
-        return;
-    kernel<<<(int)rows, THREADS, bytes, c->stream>>>(a);
-    CUDA_LAUNCHED(c);
+    CUDA_TRY(c, launch_kernel({ dim3(rows), THREADS, c->stream, bytes }, kernel, a));
 }
 
 /* Rows of the batch that one product of the weights' gradient sums over: all, or h->block. */
@@ -424,7 +421,7 @@ static void sum_codes(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, st
         sum_product(c, sum, { .a = x8t, .b = g8, .tb = true, .alpha = alpha });
         return;
     }
-    turned_gemm(c, sum->to, x8t, g8, alpha, sum->add);
+    transposed_gemm(c, sum->to, x8t, g8, alpha, sum->add);
     sum->add = true;
 }
 

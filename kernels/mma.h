@@ -80,7 +80,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from)
                  : "memory");
 }
 /* Transposed on the way: the register holds two neighbours of one column. */
-__device__ __forceinline__ void load_turned(uint32_t (&r)[4], uint32_t from)
+__device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t from)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -8,6 +8,7 @@
  * u8.
  */
 #include "gpu.h"
+#include "host/launch.h"
 #include "optim.h"
 #include <type_traits>
 
@@ -118,13 +119,10 @@ static void launch(struct cuda_ops *c, D *dst, const S *src, int rows, int cols,
     int64_t blocks = (tiles + TEAMS - 1) / TEAMS, most = c->sms;
     if (c->ops.transpose_sms > 0 && c->ops.transpose_sms < most)
         most = c->ops.transpose_sms;
-    int bytes = TEAMS * sizeof(tile<S>);
-    if (tiles && CUDA_TRY(c, cudaFuncSetAttribute(
-                                 kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes))) {
-        kernel<<<(unsigned)(blocks < most ? blocks : most), THREADS, bytes, c->stream>>>(
-            dst, src, rows, cols, mix);
-        CUDA_LAUNCHED(c);
-    }
+    dim3 grid(blocks < most ? blocks : most);
+    if (tiles)
+        CUDA_TRY(c, launch_kernel({ grid, THREADS, c->stream, (int)(TEAMS * sizeof(tile<S>)) },
+                                  kernel, dst, src, rows, cols, mix));
 }
 
 void gpu_transpose(struct ops *o, struct tensor dst, struct tensor src, const real *mix)

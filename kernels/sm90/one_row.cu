@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(32 * FEW_WARPS) by_column(const product_args a
 
 /* `rows` rows of 64 columns, a box of a map of w as (I / 16, 4, 2, 2, O): two halves, each of one
  * number of the third dimension, (rows / 8, 4, 2, 64): eight neighbours, their pieces of eight
- * columns exchanged, are a matrix that load_turned reads at once. */
+ * columns exchanged, are a matrix that load_transposed reads at once. */
 __device__ __forceinline__ void load_part(uint32_t to, const CUtensorMap *map, int o, int first,
                                           int rows, uint32_t bar, uint64_t policy)
 {
@@ -175,7 +175,7 @@ struct tile {
         uint32_t from = part + (lane / 8 % 2 * (rows / 2) + s / 2 + lane % 8) * STRIPE;
 #pragma unroll
         for (int j = 0; j < COLUMNS / 16; j++)
-            load_turned(w[j], from + 16 * ((2 * j + lane / 16) ^ lane % 8));
+            load_transposed(w[j], from + 16 * ((2 * j + lane / 16) ^ lane % 8));
     }
     __device__ __forceinline__ void add_to(float (&d)[COLUMNS / 16][4], uint2 x) const
     {

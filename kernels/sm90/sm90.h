@@ -1,11 +1,11 @@
-/* sm90.h - Hopper's own instructions, one function each: barriers in shared memory, the copy
- * engine, clusters, matrices from registers to shared memory, registers. Products are wgmma.h's,
- * tensor maps tensor_map.h's; what older GPUs have too is mma.h's.
+/* sm90.h - Hopper's own instructions, one function each: mbarriers, TMA, clusters, matrices from
+ * registers to shared memory, registers. Products are wgmma.h's, tensor maps tensor_map.h's; what
+ * kernels build of these is pipeline.h's; what older GPUs have too is mma.h's.
  *
- * Places in shared memory are 32-bit numbers: address(p). A barrier is a 64-bit word there; its
+ * Places in shared memory are 32-bit numbers: address(p). An mbarrier is a 64-bit word there; its
  * phase flips when its arrivals, and the bytes announced with barrier_expect, have come. Waiting is
- * at block scope, in clusters too: what is waited for is TMA's, and acquire at cluster
- * scope costs a fence a wait (products of polar.cu took 1.3 to 2 times as long with it).
+ * at CTA scope, in clusters too: what is waited for is TMA's, and acquire at cluster scope costs a
+ * fence a wait (products of polar.cu took 1.3 to 2 times as long with it).
  *
  * Source: PTX ISA 9.0.
  */
@@ -21,16 +21,16 @@
 /* In code for other GPUs the kernels that use this header are empty; they are not launched. */
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define SM90_CODE
-#define SM90_CLUSTER(blocks) __cluster_dims__(blocks)
+#define SM90_CLUSTER(ctas) __cluster_dims__(ctas)
 #else
-#define SM90_CLUSTER(blocks)
+#define SM90_CLUSTER(ctas)
 #pragma nv_diag_suppress 177 /* functions that are not used */
 #endif
 
 namespace sm90
 {
 
-/* -- barriers --------------------------------------------------------------------------- */
+/* -- mbarriers -------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals)
 {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank)
                  "r"(rank)
                  : "memory");
 }
-/* Until the phase of this parity is complete. */
+/* Waits until the phase of this parity is complete. */
 __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
@@ -78,7 +78,8 @@ __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity)
     } while (!done);
 }
 
-/* Numbered barriers of the block, among `threads` threads (whole warps). */
+/* Named barriers 1 .. 15 of the CTA, among `threads` threads (whole warps): arrives and waits;
+ * arrives alone. */
 __device__ __forceinline__ void named_wait(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -103,7 +104,7 @@ __device__ __forceinline__ uint32_t cluster_rank()
 
 /* -- TMA ---------------------------------------------------------------------- */
 
-/* The box at (column, row) into shared memory; its bytes count on `bar`. */
+/* Starts the copy of the box at (column, row) into shared memory; its bytes count on `bar`. */
 __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, int column, int row,
                                          uint32_t bar)
 {
@@ -131,7 +132,7 @@ __device__ __forceinline__ void load_box(uint32_t to, const CUtensorMap *map, co
                  "l"(policy)
                  : "memory");
 }
-/* Bytes as they lie in memory, a multiple of 16, aligned to 16; by a policy of the L2. */
+/* Starts the copy of bytes as they lie in memory, a multiple of 16, aligned to 16. */
 __device__ __forceinline__ void load_bytes(uint32_t to, const void *from, int bytes, uint32_t bar,
                                            uint64_t policy)
 {
@@ -140,7 +141,8 @@ __device__ __forceinline__ void load_bytes(uint32_t to, const void *from, int by
                  "l"(from), "r"(bytes), "r"(bar), "l"(policy)
                  : "memory");
 }
-/* Into every block of the cluster named in `mask`, counting on each one's barrier. */
+/* Starts the copy of a box into every CTA of the cluster named in `mask`, counting on the mbarrier
+ * of each. */
 __device__ __forceinline__ void load_box_to(uint16_t mask, uint32_t to, const CUtensorMap *map,
                                             int column, int row, uint32_t bar)
 {
@@ -165,7 +167,7 @@ __device__ __forceinline__ void store_box(const CUtensorMap *map, int column, in
                  "r"(column), "r"(row), "r"(layer), "r"(from)
                  : "memory");
 }
-/* Adds to what is there, numbers of the map's type. */
+/* Adds a box to what is there, numbers of the map's type. */
 __device__ __forceinline__ void add_box(const CUtensorMap *map, int column, int row, int layer,
                                         uint32_t from)
 {
@@ -179,7 +181,8 @@ __device__ __forceinline__ void stores_commit()
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/* Until at most N of the committed groups have not read their shared memory; until all are done. */
+/* Waits until at most N of the committed groups have not read their shared memory; until all are
+ * done. */
 template <int N = 0> __device__ __forceinline__ void stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
@@ -192,7 +195,7 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-/* The line of 128 bytes at `at` into the L2. */
+/* Fetches the line of 128 bytes at `at` into the L2. */
 __device__ __forceinline__ void prefetch_line(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
@@ -205,14 +208,14 @@ __device__ __forceinline__ void shared_written()
 
 /* -- 8x8 matrices of bf16 ------------------------------------------------------------------- */
 
-/* Store what load_matrices and load_turned (mma.h) load. */
+/* Store what load_matrices and load_transposed (mma.h) load. */
 __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t *r)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                  "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                  : "memory");
 }
-__device__ __forceinline__ void store_turned(uint32_t to, const uint32_t (&r)[4])
+__device__ __forceinline__ void store_transposed(uint32_t to, const uint32_t (&r)[4])
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                  "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])

@@ -16,7 +16,7 @@
 #include <vector>
 #include "../kernels/host/device.h"
 #include "../kernels/ops_cuda.h"
-#include "../kernels/sm90/turned_gemm.h"
+#include "../kernels/sm90/transposed_gemm.h"
 
 enum { RUNS = 9, SETS = 3, D = 768, H = 6, E = 128, F = 3072, V = 50304, DOCUMENT = 600 };
 enum { HASHES = 251520 }; /* rows of record 74's bigram table */
@@ -588,7 +588,7 @@ static void head_dw(int T)
     row("(head dw, transposed before)", 0, 0, 0, G, [&](int) { cuda_gemm(c, &product); });
     if (!c->portable)
         row("(head dw, turned on the way)", 0, 0, 0, G,
-            [&](int) { turned_gemm(c, dhead, x8t, g8, 1e-3f, false); });
+            [&](int) { transposed_gemm(c, dhead, x8t, g8, 1e-3f, false); });
 }
 
 static void the_head(int T, const struct batch *b)

@@ -3,7 +3,7 @@
  *
  * Outputs hold NaN before. Tolerances in gpu_both.h and at sampled(). Exit 77 without a GPU.
  */
-#include "../kernels/sm90/turned_gemm.h"
+#include "../kernels/sm90/transposed_gemm.h"
 #include "gpu_both.h"
 
 static void test_linear(int tokens, int in, int out, bool scaled, bool residual, bool add)
@@ -230,7 +230,7 @@ static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
         same("dx", dx, 3e-2, 0);
 }
 
-/* -- a product that turns its operand (sm90/turned_gemm.cu) ------------------------------------ */
+/* -- a product that turns its operand (sm90/transposed_gemm.cu) ------------------------------------ */
 
 static struct tensor codes_on_gpu(enum dtype type, int64_t rows, int64_t cols, double **values)
 {
@@ -299,7 +299,7 @@ static void test_turned(int m, int n, int k, enum dtype out_type, bool add)
             set(out.c, i, NAN);
     }
     send(out);
-    turned_gemm((struct cuda_ops *)gpu, out.g, tb, ta, 0.5f, add);
+    transposed_gemm((struct cuda_ops *)gpu, out.g, tb, ta, 0.5f, add);
     struct tensor got = fetched(out.g);
     for (int64_t i = 0; i < tensor_count(got); i++)
         after[i] = get(got, i);
@@ -323,7 +323,7 @@ static void test_turned_sums(void)
     for (int i = 0; i < 16 * K; i++)
         codes[i] = e4m3_from_f32(1);
     gpu->upload(gpu, tb.data, codes, 16 * K);
-    turned_gemm((struct cuda_ops *)gpu, out.g, tb, ta, 1, false);
+    transposed_gemm((struct cuda_ops *)gpu, out.g, tb, ta, 1, false);
     struct tensor got = fetched(out.g);
     for (int i = 0; i < 256; i++)
         CHECK_NEAR(get(got, i), 1.25, 128 * 0x1p-15);

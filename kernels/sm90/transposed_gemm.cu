@@ -1,4 +1,4 @@
-/* turned_gemm.cu - out (N,M) = alpha b a (+ out), b (N,K) e4m3, a (K,M) e5m2, both as they lie.
+/* transposed_gemm.cu - out (N,M) = alpha b a (+ out), b (N,K) e4m3, a (K,M) e5m2, both as they lie.
  *
  * Tensor cores take 8-bit operands from shared memory along k only, and k runs along the rows of a.
  * So a comes from registers: `ldmatrix.trans` gives a lane 2 rows of 2 neighbouring columns, and
@@ -9,20 +9,21 @@
  * The sums of the tensor cores keep about 13 bits beside their greatest term. So they end after 128
  * of k, and are added up in f32, as cuBLASLt does without its fast accumulation.
  *
- * A tile is 128 columns of a by 192 rows of b: two warpgroups with 64 columns each, 96 sums and 96
- * numbers under way a thread; a thread of the third feeds them through a ring of 5 stages, 128 of k
- * (16 KB of a, 24 KB of b). One warpgroup adds up while the tensor cores work for the other. Two
- * blocks of a cluster have the same rows of b and neighbouring columns of a: each loads half of b's
- * stage for both. Blocks are persistent.
+ * A tile is 128 columns of a by 192 rows of b: two consumers with 64 columns each, 96 sums and 96
+ * numbers under way a thread, behind a pipeline of 5 stages, 128 of k (16 KB of a, 24 KB of b). One
+ * consumer adds up while the tensor cores work for the other. Two CTAs of a cluster have the same
+ * rows of b and neighbouring columns of a: each loads half of b's stage for both. CTAs are
+ * persistent.
  *
  * 2 M N K FLOP; a stage moves 104 KB through shared memory, 832 cycles at 128 bytes a cycle, where
  * its products take 768. The head's gradient (M = 50304, N = 768, K = 49152): 3.80 TFLOP, 3.17 ms
  * at 1198 TFLOP/s; a is read once from memory (2.47 GB, 0.58 ms), four times from the L2, b 197
  * times.
  */
-#include "sm90/turned_gemm.h"
+#include "sm90/transposed_gemm.h"
 
-#include "sm90/sm90.h"
+#include "host/launch.h"
+#include "sm90/pipeline.h"
 #include "sm90/tensor_map.h"
 #include "sm90/wgmma.h"
 #include "vec.h"
@@ -34,9 +35,11 @@ namespace
 
 enum { M = 128, N = 192, K = 128, CLUSTER = 2 };
 enum { A_BYTES = K * M, B_BYTES = N * K, HALF_B = B_BYTES / 2, STAGE_BYTES = A_BYTES + B_BYTES };
-enum { WORKER = 128, WORKERS = 2, THREADS = (WORKERS + 1) * WORKER };
+enum { CONSUMERS = 2 }; /* warpgroups */
 enum { STEPS = K / 32, SUMS = N / 2 }; /* products a stage; numbers a thread */
-enum { STAGES = 5, SHARED_BYTES = 1024 + STAGES * STAGE_BYTES + 16 * STAGES };
+enum { STAGES = 5 };
+typedef pipeline<STAGES, STAGE_BYTES, CLUSTER> ring;
+enum { SHARED_BYTES = STAGES_ALIGN + STAGES * STAGE_BYTES + ring::BARRIER_BYTES };
 
 enum output { F32, F32_ADD, BF16, BF16_ADD };
 template <enum output OUT> struct number_of {
@@ -60,21 +63,7 @@ struct work {
     float alpha;
 };
 
-struct layout {
-    uint32_t ring, full, empty; /* stages, barriers */
-    __device__ explicit layout(const void *memory)
-    {
-        ring = (address(memory) + 1023) & ~1023u;
-        full = ring + STAGES * STAGE_BYTES;
-        empty = full + 8 * STAGES;
-    }
-    __device__ uint32_t a(uint32_t it) const { return ring + it % STAGES * STAGE_BYTES; }
-    __device__ uint32_t b(uint32_t it) const { return a(it) + A_BYTES; }
-    __device__ uint32_t filled(uint32_t it) const { return full + it % STAGES * 8; }
-    __device__ uint32_t freed(uint32_t it) const { return empty + it % STAGES * 8; }
-};
-
-/* The i-th tile of this block. */
+/* The i-th tile of this CTA. */
 struct out_tile {
     int m, n;
     bool exists;
@@ -87,18 +76,19 @@ struct out_tile {
     }
 };
 
-__device__ void feed(const layout &l, const maps &m, const work &k)
+__device__ void produce(const ring &r, const maps &m, const work &k)
 {
-    uint32_t it = 0;
+    uint32_t n = 0;
     int rank = cluster_rank();
 
     for (int i = 0; out_tile(k, i).exists; i++) {
         out_tile p(k, i);
-        for (int kb = 0; kb < k.kblocks; kb++, it++) {
-            barrier_wait(l.freed(it), (it / STAGES & 1) ^ 1);
-            barrier_expect(l.filled(it), STAGE_BYTES);
-            load_box(l.a(it), &m.a, p.m, kb * K, l.filled(it));
-            load_box_to(3, l.b(it) + rank * HALF_B, &m.b, kb * K, p.n + rank * N / 2, l.filled(it));
+        for (int kb = 0; kb < k.kblocks; kb++, n++) {
+            const place at = r.at(n);
+            const uint32_t a = r.slot(at), b = a + A_BYTES;
+            r.acquire(at);
+            load_box(a, &m.a, p.m, kb * K, r.full(at));
+            load_box_to(3, b + rank * HALF_B, &m.b, kb * K, p.n + rank * N / 2, r.full(at));
         }
     }
 }
@@ -106,13 +96,14 @@ __device__ void feed(const layout &l, const maps &m, const work &k)
 /* Returns where a lane's row of sixteen bytes begins in a stage of a. Of 16 rows, matrices 0 and 1
  * are 0 1 4 5 10 11 14 15 and 2 3 6 7 8 9 12 13: so each has every swizzle once, and a lane's rows
  * are neighbours. */
-__device__ __forceinline__ uint32_t row_of_lane(int worker)
+__device__ __forceinline__ uint32_t row_of_lane(int group)
 {
-    int lane = threadIdx.x % 32, chunk = 4 * worker + threadIdx.x / 32 % 4;
+    int lane = threadIdx.x % 32, chunk = 4 * group + threadIdx.x / 32 % 4;
     int matrix = lane / 8, r = lane % 8;
     int row = matrix / 2 * 16 + r / 2 * 4 + r % 2 + 2 * (matrix % 2 ^ r / 4);
 
-    return row * M + ((chunk ^ row % 8) << 4);
+    static_assert(M == 128, "a row of a stage is one of the swizzle's");
+    return swizzle128(row, chunk);
 }
 
 /* A half of a stage: steps H, H + 1. */
@@ -120,7 +111,7 @@ template <int H> __device__ __forceinline__ void load_half(uint32_t (&a)[STEPS][
 {
 #pragma unroll
     for (int i = H; i < H + STEPS / 2; i++)
-        load_turned(a[i], from + i * 32 * M);
+        load_transposed(a[i], from + i * 32 * M);
 }
 
 /* Two columns of four rows each, from two registers with two rows of both; the upper lanes' rows
@@ -133,14 +124,6 @@ __device__ __forceinline__ void sort_bytes(uint32_t (&a)[4], bool upper)
 #pragma unroll
     for (int i = 0; i < 4; i++)
         a[i] = r[i];
-}
-
-/* Releases a stage to the producers of both CTAs, which may overwrite it when all sixteen warps
- * have. */
-__device__ __forceinline__ void let_go(uint32_t empty)
-{
-    if (threadIdx.x % 32 < CLUSTER)
-        barrier_arrive_at(empty, threadIdx.x % 32);
 }
 
 template <int H>
@@ -159,33 +142,34 @@ __device__ __forceinline__ void multiply_half(float (&part)[SUMS], uint32_t (&a)
 
 /* Half of a's registers are loaded while the products of the other half run; between the last of a
  * stage and the first of the next the tensor cores work for the other warpgroup. */
-__device__ __forceinline__ void sum_products(float (&sum)[SUMS], const layout &l, uint32_t it,
-                                             int kblocks, int worker)
+__device__ __forceinline__ void sum_products(float (&sum)[SUMS], const ring &r, uint32_t n,
+                                             int kblocks, int group)
 {
     enum { LOWER = 0, UPPER = STEPS / 2 };
-    uint32_t row = row_of_lane(worker), a[STEPS][4];
+    uint32_t row = row_of_lane(group), a[STEPS][4];
     bool upper = threadIdx.x % 4 >= 2;
     float part[SUMS];
 
 #pragma unroll
     for (int i = 0; i < SUMS; i++)
         sum[i] = 0;
-    barrier_wait(l.filled(it), it / STAGES & 1);
-    load_half<LOWER>(a, l.a(it) + row);
+    r.wait(r.at(n));
+    load_half<LOWER>(a, r.slot(r.at(n)) + row);
 #pragma unroll 1
-    for (int left = kblocks; left; left--, it++) {
-        uint64_t b = operand<false>(l.b(it));
+    for (int left = kblocks; left; left--, n++) {
+        const place at = r.at(n);
+        uint64_t b = operand<false>(r.slot(at) + A_BYTES);
         multiply_half<LOWER>(part, a, b, upper);
-        load_half<UPPER>(a, l.a(it) + row);
+        load_half<UPPER>(a, r.slot(at) + row);
         multiply_half<UPPER>(part, a, b, upper);
         if (left > 1)
-            barrier_wait(l.filled(it + 1), (it + 1) / STAGES & 1);
+            r.wait(r.at(n + 1));
         wgmma_wait<1>();
         if (left > 1)
-            load_half<LOWER>(a, l.a(it + 1) + row);
+            load_half<LOWER>(a, r.slot(r.at(n + 1)) + row);
         wgmma_wait<0>();
         keep(part);
-        let_go(l.freed(it));
+        r.release(at);
 #pragma unroll
         for (int i = 0; i < SUMS; i++)
             sum[i] += part[i];
@@ -205,19 +189,20 @@ __device__ __forceinline__ void write_pair(bf16 *p, float2 x)
 }
 
 /* Columns of out and its first row, of a lane. */
-struct place {
+struct lane_part {
     int m, n;
-    __device__ place(const out_tile &p, int worker)
+    __device__ lane_part(const out_tile &p, int group)
     {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-        m = p.m + 64 * worker + 16 * warp + lane / 4 * 2;
+        m = p.m + 64 * group + 16 * warp + lane / 4 * 2;
         n = p.n + lane % 4 * 2;
     }
 };
 
 /* Sums of 8 rows of out a step: a lane has two neighbours of two of them. */
 template <enum output OUT>
-__device__ __forceinline__ void write_tile(const float (&sum)[SUMS], const work &k, const place &p)
+__device__ __forceinline__ void write_tile(const float (&sum)[SUMS], const work &k,
+                                           const lane_part &p)
 {
     enum { FLIGHT = 8 };
     constexpr bool ADD = OUT == F32_ADD || OUT == BF16_ADD;
@@ -246,42 +231,36 @@ __device__ __forceinline__ void write_tile(const float (&sum)[SUMS], const work 
     }
 }
 
-template <enum output OUT> __device__ void do_work(const layout &l, const work &k, int worker)
+template <enum output OUT> __device__ void consume(const ring &r, const work &k, int group)
 {
     float sum[SUMS];
 
     for (int i = 0; out_tile(k, i).exists; i++) {
-        sum_products(sum, l, i * k.kblocks, k.kblocks, worker);
-        write_tile<OUT>(sum, k, place(out_tile(k, i), worker));
+        sum_products(sum, r, i * k.kblocks, k.kblocks, group);
+        write_tile<OUT>(sum, k, lane_part(out_tile(k, i), group));
     }
 }
 
 template <enum output OUT>
-__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
-    turned_product(const __grid_constant__ maps m, work k)
+__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
+    transposed_product(const __grid_constant__ maps m, work k)
 {
 #ifdef SM90_CODE
     extern __shared__ uint8_t memory[];
-    layout l(memory);
+    const uint32_t stages = stages_from(memory);
+    const ring r = { stages, stages + STAGES * STAGE_BYTES };
 
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < STAGES; s++) {
-            barrier_init(l.full + 8 * s, 1);
-            barrier_init(l.empty + 8 * s, CLUSTER * WORKERS * WORKER / 32);
-        }
-        barrier_init_done();
-    }
+    if (threadIdx.x == 0)
+        r.init(CONSUMERS * WARPGROUP / 32);
     cluster_sync();
-    if (threadIdx.x < WORKER) {
-        fewer_registers<40>();
-        if (threadIdx.x == 0)
-            feed(l, m, k);
-        __syncwarp();
-    } else {
-        more_registers<232>();
-        do_work<OUT>(l, k, threadIdx.x / WORKER - 1);
-    }
-    cluster_sync(); /* a block must not exit while the other may write into its shared memory */
+    with_roles<40, 232>(
+        [&] {
+            if (threadIdx.x == 0)
+                produce(r, m, k);
+            __syncwarp();
+        },
+        [&](int group) { consume<OUT>(r, k, group); });
+    cluster_sync(); /* no CTA leaves while the other one may write into its shared memory */
 #endif
 }
 
@@ -289,20 +268,16 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
 
 template <enum output OUT> void launch(struct cuda_ops *c, const maps &m, const work &k)
 {
-    int blocks = min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER);
+    dim3 grid(min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER));
 
-    if (!CUDA_TRY(c,
-                  cudaFuncSetAttribute(turned_product<OUT>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES)))
-        return;
-    turned_product<OUT><<<blocks, THREADS, SHARED_BYTES, c->stream>>>(m, k);
-    CUDA_LAUNCHED(c);
+    CUDA_TRY(c, launch_kernel({ grid, ROLE_THREADS, c->stream, SHARED_BYTES, CLUSTER },
+                              transposed_product<OUT>, m, k));
 }
 
 } /* namespace */
 
-void turned_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
-                 float alpha, bool add)
+void transposed_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
+                     float alpha, bool add)
 {
     int columns = div_up(b.rows, N);
     work k = { .columns = columns,
