@@ -5,7 +5,7 @@
  *   linear_bwd_w  g = dy^T x, dw (O,I) (+)= scale g, dscale += sum g w
  *   linear_t, linear_t_bwd_w   the same with w (I,O): y = scale x w (+ residual), g = x^T dy
  *   linear_t_fp8  y = scale f x8 w8^T (+ residual), e4m3 operands, w8 (O,I); f of two scales (fp8.md 3).
- *                 On Hopper sm90/relu2_gemm.cu, elsewhere cuBLASLt
+ *                 On Hopper sm90/gemm.cu, elsewhere cuBLASLt
  *
  * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
  * read on the device, and the weights are not rounded after scaling, as the record's are
@@ -18,7 +18,7 @@
  */
 #include "few_rows.h"
 #include "gpu.h"
-#include "sm90/relu2_gemm.h"
+#include "sm90/gemm.h"
 #include "vec.h"
 
 static bool need_bf16(struct cuda_ops *c, struct tensor w)

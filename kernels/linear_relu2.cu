@@ -1,7 +1,7 @@
 /* linear_relu2.cu - post = max(x w^T,0)^2; dpre = 2 scale (dout w2^T) sqrt(post).
  * record-61.md 2.8, 3.1; the scale (a lane's, on the MLP's output): record-74.md 7.
  *
- * x, dout (T,D), w, w2 (F,D), post, dpre (T,F) bf16. On Hopper one kernel each, sm90/relu2_gemm.cu:
+ * x, dout (T,D), w, w2 (F,D), post, dpre (T,F) bf16. On Hopper one kernel each, sm90/gemm.cu:
  * the product there, the ReLU on its way out. Elsewhere cuBLASLt's product and a pass over it,
  * BLOCK rows at a time, so that the pass finds them in the L2 and backward's scratch is small:
  * BLOCK F numbers of 2 bytes, 25 MB at F = 3072. The product is rounded to bf16 between the two,
@@ -14,7 +14,7 @@
 #include "fp8_copy.h"
 #include "fp8_input.h"
 #include "gpu.h"
-#include "sm90/relu2_gemm.h"
+#include "sm90/gemm.h"
 #include "vec.h"
 
 enum { BLOCK = 4096, THREADS = 256 };
@@ -100,7 +100,7 @@ static size_t portable_bytes(struct tensor dpre)
 }
 
 /* Computes the backward on the portable path. In fp8 dout and w are codes and g8 is none or dpre's;
- * f and u as relu2_gemm_backward_fp8's, else NULL. */
+ * f and u as gemm_relu2_bwd_fp8's, else NULL. */
 static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor dpre,
                               struct tensor g8, struct tensor dout, struct tensor w,
                               const float *scale, const float *f, const float *u,
@@ -146,7 +146,7 @@ void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
     else if (c->portable)
         portable_forward(c, post, {}, x, w, NULL);
     else
-        relu2_gemm_forward(c, post, x, w);
+        gemm_relu2(c, post, x, w);
 }
 
 void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8, struct tensor x,
@@ -171,7 +171,7 @@ void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8
     if (c->portable)
         portable_forward(c, post, post8, in.codes, w8.codes, in.factor);
     else
-        relu2_gemm_fp8(c, post, post8, in.codes, w8.codes, in.factor);
+        gemm_relu2_fp8(c, post, post8, in.codes, w8.codes, in.factor);
 }
 
 void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
@@ -187,7 +187,7 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
         portable_backward(c, cuda_workspace(c, portable_bytes(dpre)), dpre, {}, dout, w2, scale,
                           NULL, NULL, post);
     else
-        relu2_gemm_backward(c, dpre, dout, w2, scale, post);
+        gemm_relu2_bwd(c, dpre, dout, w2, scale, post);
 }
 
 void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
@@ -217,7 +217,7 @@ void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
         portable_backward(c, cuda_cut(&at, portable_bytes(dpre)), dpre, g8, in.codes, w2_8.codes,
                           scale, in.factor, in.follow, post);
     else
-        relu2_gemm_backward_fp8(c, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow,
+        gemm_relu2_bwd_fp8(c, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow,
                                 post);
     cuda_gemm_codes(c, dx, g8, in.back, w1_8, NULL, {});
 }

@@ -1,10 +1,10 @@
 /* qkv_gemm.cu - q, k, v from a layer's input: the projections of op qkv, finished where they are
  * made.
  *
- * A tile (product_tiles.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times
- * the scale are turned into bf16 in shared memory; eight threads then take a token's row: the norm
+ * A tile (gemm.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times
+ * the scale are transposed into bf16 in shared memory; eight threads then take a token's row: the norm
  * is three shuffles, a rotation stays in a thread, and rows of q, k (offset channels a row further)
- * or v are stored from registers. Meanwhile the other worker's products run, 7,700 cycles at K =
+ * or v are stored from registers. Meanwhile the other consumer's products run, 7,700 cycles at K =
  * 768.
  *
  * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s. Reads x and w, writes q, k,
@@ -14,23 +14,14 @@
 #include "sm90/qkv_gemm.h"
 
 #include "qkv.h"
-#include "sm90/product_tiles.cuh"
+#include "sm90/gemm.cuh"
 
 namespace
 {
 
 static_assert(QKV_GEMM_HEAD == (int)FEATURES, "a tile is a head");
 
-struct maps {
-    CUtensorMap w, x;
-};
-
-struct work : tile_work {
-    struct qkv_args a;
-    const float *scale;
-};
-
-/* Steps over a tile, so many of them side by side: a worker has one warp a scheduler, and a norm
+/* Steps over a tile, so many of them side by side: a consumer has one warp a scheduler, and a norm
  * alone is a chain of 300 cycles. */
 enum { STEPS = TOKENS / 16, GROUP = 5 };
 
@@ -200,7 +191,7 @@ __device__ __forceinline__ void finish_gated_values(const layout &l, const qkv_a
  * products are done. */
 __device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int token)
 {
-    for (int i = threadIdx.x % WORKER; i < TOKENS; i += WORKER)
+    for (int i = threadIdx.x % WARPGROUP; i < TOKENS; i += WARPGROUP)
         if (token + i < a.tokens) {
             const bf16 *row = a.table + ((int64_t)a.tok[token + i] * a.heads + head) * FEATURES;
             prefetch_line(row);
@@ -208,75 +199,49 @@ __device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int to
         }
 }
 
-__device__ void do_work(const layout &l, const work &k, int worker)
-{
-    const float scale = k.scale ? *k.scale : 1;
+struct epilogue {
+    static constexpr enum operands OF = BF16_BF16;
+    static constexpr bool READS = false;
+    static constexpr bool CLEARS = true; /* else 1,272 bytes spill */
 
-    for (int n = worker; out_tile(k, n).exists; n += 2) {
-        const out_tile p(k, n);
-        const int head = p.feature / FEATURES % k.a.heads, which = p.feature / FEATURES / k.a.heads;
-        float d[2][80] = {}; /* from the tile before nothing need stay in registers */
+    struct qkv_args a;
+    const float *scale; /* device memory; NULL: 1 */
+
+    /* A tile's head of `which` of q, k, v; 3: none, the second tile of the last pair. */
+    __device__ int head(const out_tile &p) const { return p.feature / FEATURES % a.heads; }
+    __device__ int which(const out_tile &p) const { return p.feature / FEATURES / a.heads; }
+
+    __device__ __forceinline__ float factor() const { return scale ? *scale : 1; }
+    __device__ __forceinline__ void ahead(const out_tile &p) const
+    {
+        if (which(p) == 2 && a.table)
+            ask_for_rows(a, head(p), p.token);
+    }
+    __device__ __forceinline__ void finish(const layout &l, const maps &, const float (&d)[2][80],
+                                           float factor, int, const out_tile &p, int group) const
+    {
         auto pack = [&](uint32_t, const float *two) {
-            return bf16_pack(scale * two[0], scale * two[1]);
+            return bf16_pack(factor * two[0], factor * two[1]);
         };
-        if (which == 2 && k.a.table)
-            ask_for_rows(k.a, head, p.token);
-        tile_products<BF16_BF16>(d, l, k, n, worker);
-        named_wait(STAGING + worker, 2 * WORKER);
-        turn_panel<false>(l.tile, d[0], pack);
-        turn_panel<false>(l.tile + PANEL_BYTES, d[1], pack);
-        named_wait(WRITTEN + worker, WORKER);
-        if (which < 2)
-            finish_head(l, k.a, head, which == 1, p.token);
-        else if (which == 2 && k.a.table) /* the last pair's second tile may be none */
-            finish_gated_values(l, k.a, head, p.token);
-        else if (which == 2)
-            finish_values(l, k.a, head, p.token);
-        named_arrive(STAGING + 1 - worker, 2 * WORKER);
-    }
-}
 
-__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(THREADS, 1)
-    qkv_tiles(const __grid_constant__ maps m, const __grid_constant__ work k)
-{
-#ifdef SM90_CODE
-    extern __shared__ uint8_t memory[];
-    layout l(memory);
-    int group = threadIdx.x / WORKER;
-
-    tiles_begin(l);
-    if (group == 0) {
-        fewer_registers<40>();
-        if (threadIdx.x == 0)
-            feed(l, &m.w, &m.x, k);
-        __syncwarp();
-    } else {
-        more_registers<232>();
-        do_work(l, k, group - 1);
+        transpose_panel<false>(l.tile, d[0], pack);
+        transpose_panel<false>(l.tile + PANEL_BYTES, d[1], pack);
+        named_wait(WRITTEN + group, WARPGROUP);
+        if (which(p) < 2)
+            finish_head(l, a, head(p), which(p) == 1, p.token);
+        else if (which(p) == 2 && a.table)
+            finish_gated_values(l, a, head(p), p.token);
+        else if (which(p) == 2)
+            finish_values(l, a, head(p), p.token);
     }
-    cluster_sync(); /* a block must not exit while the other may write into its shared memory */
-#endif
-}
+};
 
 } /* namespace */
 
 void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale,
               const struct qkv_args *a)
 {
-    work k = { work_of(x, w), *a, scale };
-    maps m = {};
-
     assert(a->head_dim == QKV_GEMM_HEAD && !a->pos && !a->slot);
     assert(x.dtype == DT_BF16 && x.rows == a->tokens && w.rows == 3 * a->heads * FEATURES);
-    if (c->failed)
-        return;
-    if (!map_boxes(&m.w, w, FEATURES) || !map_boxes(&m.x, x, TOKENS / 2)) {
-        cuda_fail(c, GPT_DEVICE, "attention's tensors cannot be described to TMA");
-        return;
-    }
-    int blocks = tile_blocks(c, qkv_tiles, k);
-    if (!blocks)
-        return;
-    qkv_tiles<<<blocks, THREADS, SHARED_BYTES, c->stream>>>(m, k);
-    CUDA_LAUNCHED(c);
+    gemm_launch(c, x, w, {}, {}, epilogue{ *a, scale });
 }
