@@ -21,6 +21,7 @@
  */
 #include "f32_product.cuh"
 #include "gpu.h"
+#include "host/launch.h"
 #include "polar.h"
 #include "sm90/polar_gemm.h"
 #include "sm90/tensor_map.h"
@@ -65,25 +66,11 @@ static void launch(const product &p)
 {
     auto kernel = polar_gemm<TA, TB, SYM, HAS_C, SPLIT, BN, N>;
     int tiles = p.shape.n * tiles_of(SYM, p.shape);
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attr[2];
+    dim3 grid(SPLIT ? 2 * tiles : tiles < p.c->sms ? tiles : p.c->sms);
 
-    config.gridDim = dim3(SPLIT ? 2 * tiles : tiles < p.c->sms ? tiles : p.c->sms);
-    config.blockDim = dim3(GEMM_THREADS);
-    config.dynamicSmemBytes = ring_bytes(BN) + 1024;
-    config.stream = p.c->stream;
-    config.attrs = attr;
-    if (SPLIT) {
-        attr[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attr[config.numAttrs++].val.clusterDim = { 2, 1, 1 };
-    }
-    if (p.overlap) {
-        attr[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attr[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (CUDA_TRY(p.c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           (int)config.dynamicSmemBytes)))
-        CUDA_TRY(p.c, cudaLaunchKernelEx(&config, kernel, p.a, p.b, p.add, p.out, p.shape));
+    CUDA_TRY(p.c, launch_kernel({ grid, ROLE_THREADS, p.c->stream, ring_bytes(BN) + STAGES_ALIGN,
+                                  SPLIT ? 2 : 1, p.overlap },
+                                kernel, p.a, p.b, p.add, p.out, p.shape));
 }
 
 template <bool T, bool HAS_C, numbers N> static void launch_symmetric(const product &p, bool split)

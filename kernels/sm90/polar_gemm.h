@@ -4,14 +4,14 @@
  *
  * Numbers are bf16, or f16 in the small matrices of the Gram form, as `numbers` says.
  *
- * A block takes tiles of 128 x BN, one after the other. Two warpgroups hold 64 rows of a tile each
- * in registers (BN / 2 numbers a thread); a thread of a third feeds them through a ring of stages
- * in shared memory, 64 of k a stage, and runs ahead into the next tile. Every tensor is a 3-D
+ * A CTA takes tiles of 128 x BN, one after the other. Two consumers hold 64 rows of a tile each in
+ * registers (BN / 2 numbers a thread); the producer runs ahead into the next tile, 64 of k a stage
+ * (pipeline.h). Every tensor is a 3-D
  * tensor map (columns, rows, matrices) of boxes 64 x 64 with 128-byte swizzle, so ragged edges are
  * TMA's: it reads zeros and clips writes. An operand whose k runs along rows (X^T X, B X) is read
  * as it lies and the tensor cores transpose.
  *
- * After the k of a tile come EXTRA stages of the ring without operands: there C arrives, is
+ * After the k of a tile come EXTRA stages without operands: there C arrives, is
  * replaced by the result in place, and TMA stores it.
  *
  * B may have fewer matrices than A: it begins again with the first. The diagonal is added where SYM
@@ -19,7 +19,7 @@
  *
  * SYM: A B is symmetric (then BN is 128): only tiles on and below the diagonal are computed; each
  * is also written transposed.
- * SPLIT (only SYM, one tile a block): two blocks, a cluster, share a tile. Each sums half of k,
+ * SPLIT (only SYM, one tile a CTA): two CTAs, a cluster, share a tile. Each sums half of k,
  * they exchange halves of the tile through distributed shared memory and write 64 columns each.
  * For few tiles.
  *
@@ -38,17 +38,17 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
-#include "sm90/sm90.h"
-#include "vec.h"
+#include "sm90/pipeline.h"
 #include "sm90/wgmma.h"
+#include "vec.h"
 
 using namespace sm90;
 
 enum { TILE = 128, BOX = 64, BOX_BYTES = BOX * BOX * 2 };
 /* Types of A, B and C, and of D. F16_TO_BF16: D rounds to f16, then to bf16, where it is used next. */
 enum numbers { IN_BF16, BF16_TO_F16, IN_F16, F16_TO_BF16 };
-/* Two warpgroups compute, a thread of the third feeds them. */
-enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32, GEMM_THREADS = CONSUMERS + 128 };
+enum { CONSUMERS = 256, CONSUMER_WARPS = CONSUMERS / 32 }; /* threads; warps */
+enum { HALF_WRITTEN = 1 }; /* named barriers, one a consumer warpgroup */
 
 struct gemm_shape {
     int kblocks; /* k in units of 64, of the whole product */
@@ -71,44 +71,27 @@ __host__ __device__ constexpr int tiles_of(bool sym, const gemm_shape &s)
 {
     return sym ? s.tiles_m * (s.tiles_m + 1) / 2 : s.tiles_m * s.tiles_n;
 }
-/* Columns that a block writes, and boxes of a result of so many. */
+/* Columns that a CTA writes, and boxes of a result of so many. */
 __host__ __device__ constexpr int cols_of(bool split, int bn) { return split ? BOX : bn; }
 __host__ __device__ constexpr int result_boxes(int cols) { return 2 * cols / BOX; }
-/* Stages of the ring without operands: the result, for SYM its mirror, for SPLIT another's sums. */
+/* Stages without operands: the result, for SYM its mirror, for SPLIT another's sums. */
 __host__ __device__ constexpr int extra_of(bool sym, bool split, int bn)
 {
     int boxes = (sym ? 2 : 1) * result_boxes(cols_of(split, bn));
     return (boxes + boxes_of(bn) - 1) / boxes_of(bn) + split;
 }
 
-/* -- the ring ------------------------------------------------------------------------------ */
+/* -- stages -------------------------------------------------------------------------------- */
 
-/* Stage i of all that ever pass through lies in slot i % stages, in its (i / stages)th phase. */
-template <int BN> struct ring {
-    enum { STAGES = stages_of(BN), BOXES = boxes_of(BN) };
-    uint32_t memory, full, empty;
+template <int BN> using ring = pipeline<stages_of(BN), boxes_of(BN) * BOX_BYTES>;
 
-    __device__ uint32_t slot(int i) const { return memory + i % STAGES * (BOXES * BOX_BYTES); }
-    __device__ uint32_t filled(int i) const { return full + i % STAGES * 8; }
-    __device__ void wait_full(int i) const { barrier_wait(filled(i), i / STAGES & 1); }
-    __device__ void wait_empty(int i) const
-    {
-        barrier_wait(empty + i % STAGES * 8, (i / STAGES & 1) ^ 1);
-    }
-    /* Once for each consumer warp. */
-    __device__ void release(int i) const
-    {
-        if (threadIdx.x % 32 == 0)
-            barrier_arrive(empty + i % STAGES * 8);
-    }
-    /* Box b of those that begin in stage i and go on in the next. */
-    __device__ uint32_t box(int i, int b) const
-    {
-        return slot(i + b / BOXES) + b % BOXES * BOX_BYTES;
-    }
-};
+/* Returns box b of those that begin in use n of the pipeline and go on in the next. */
+template <int BN> __device__ __forceinline__ uint32_t box_of(const ring<BN> &r, uint32_t n, int b)
+{
+    return r.slot(r.at(n + b / boxes_of(BN))) + b % boxes_of(BN) * BOX_BYTES;
+}
 
-/* Where a block works: tile (i,j) of matrix z, k blocks [k0, k1); B's matrix is zb. */
+/* Where a CTA works: tile (i,j) of matrix z, k blocks [k0, k1); B's matrix is zb. */
 struct tile_part {
     int i, j, z, k0, k1, zb;
 };
@@ -138,52 +121,54 @@ __device__ __forceinline__ tile_part locate_tile(const gemm_shape &s, int tile, 
     return p;
 }
 
-/* -- the thread that feeds ----------------------------------------------------------------- */
+/* -- the producer -------------------------------------------------------------------------- */
 
 template <bool TA, bool TB, int BN>
-__device__ __forceinline__ void load_operands(uint32_t to, uint32_t bar, const CUtensorMap *ma,
+__device__ __forceinline__ void load_operands(const ring<BN> &r, place at, const CUtensorMap *ma,
                                               const CUtensorMap *mb, const tile_part &p, int kb)
 {
-    int k = kb * BOX;
-    barrier_expect(bar, boxes_of(BN) * BOX_BYTES);
+    const uint32_t to = r.slot(at);
+    const int k = kb * BOX;
+    r.acquire(at);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int m = p.i * TILE + h * BOX;
-        load_box(to + h * BOX_BYTES, ma, TA ? m : k, TA ? k : m, p.z, bar);
+        load_box(to + h * BOX_BYTES, ma, TA ? m : k, TA ? k : m, p.z, r.full(at));
     }
 #pragma unroll
     for (int h = 0; h < BN / BOX; h++) {
         int n = p.j * BN + h * BOX;
-        load_box(to + (2 + h) * BOX_BYTES, mb, TB ? n : k, TB ? k : n, p.zb, bar);
+        load_box(to + (2 + h) * BOX_BYTES, mb, TB ? n : k, TB ? k : n, p.zb, r.full(at));
     }
 }
 
 /* The EXTRA stages from `first` on: C, as far as there is one. Box q holds 64 columns q / 2 of
- * what the block writes and rows of warpgroup q % 2. */
+ * what the CTA writes and rows of consumer q % 2. */
 template <bool HAS_C, int BN, int EXTRA, int RESULT_BOXES>
-__device__ __forceinline__ void load_extra(const ring<BN> &r, int first, const CUtensorMap *mc,
+__device__ __forceinline__ void load_extra(const ring<BN> &r, uint32_t first, const CUtensorMap *mc,
                                            const tile_part &p, int col0)
 {
 #pragma unroll
     for (int e = 0; e < EXTRA; e++) {
+        const place at = r.at(first + e);
         int left = HAS_C ? RESULT_BOXES - e * boxes_of(BN) : 0;
         int boxes = left < 0 ? 0 : left < boxes_of(BN) ? left : boxes_of(BN);
-        r.wait_empty(first + e);
-        barrier_expect(r.filled(first + e), boxes * BOX_BYTES);
+        r.acquire(at, boxes * BOX_BYTES);
         for (int b = 0; b < boxes; b++) {
             int q = e * boxes_of(BN) + b;
-            load_box(r.box(first, q), mc, col0 + q / 2 * BOX, p.i * TILE + q % 2 * BOX, p.z,
-                     r.filled(first + e));
+            load_box(box_of<BN>(r, first, q), mc, col0 + q / 2 * BOX, p.i * TILE + q % 2 * BOX, p.z,
+                     r.full(at));
         }
     }
 }
 
-/* -- the warps that compute ---------------------------------------------------------------- */
+/* -- the consumers ------------------------------------------------------------------------- */
 
 /* Adds the partial sums of all 128 columns that both CTAs hold: afterwards acc[0..31] has this
  * CTA's 64 columns in full. The sum of two numbers does not depend on who adds. `mine`: 32 KiB. */
 __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine, int rank)
 {
+    const int thread = threadIdx.x - WARPGROUP;
     uint32_t there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(rank ^ 1));
 #pragma unroll
@@ -193,7 +178,7 @@ __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine,
         for (int e = 0; e < 4; e++)
             v[e] = rank ? acc[4 * q + e] : acc[32 + 4 * q + e];
         asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
-                         there + (q * CONSUMERS + threadIdx.x) * 16),
+                         there + (q * CONSUMERS + thread) * 16),
                      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
                      : "memory");
     }
@@ -203,7 +188,7 @@ __device__ __forceinline__ void exchange_halves(float (&acc)[64], uint32_t mine,
         float v[4];
         asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                      : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-                     : "r"(mine + (q * CONSUMERS + threadIdx.x) * 16)
+                     : "r"(mine + (q * CONSUMERS + thread) * 16)
                      : "memory");
 #pragma unroll
         for (int e = 0; e < 4; e++)
@@ -255,7 +240,7 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t box, uint3
     uint32_t at[4], c[4][4] = {}, packed[4][4];
 #pragma unroll
     for (int q = 0; q < 4; q++) {
-        at[q] = box + row * 128 + (((2 * q + m / 2) ^ row % 8) << 4);
+        at[q] = box + swizzle128(row, 2 * q + m / 2);
         if (HAS_C)
             load_matrices(c[q], at[q]);
     }
@@ -273,15 +258,15 @@ __device__ __forceinline__ void finish_box(const float *acc, uint32_t box, uint3
     }
 #pragma unroll
     for (int q = 0; q < (SYM && mirror ? 4 : 0); q++) {
-        int turned = 16 * q + m / 2 * 8 + lane % 8;
-        store_turned(mirror + turned * 128 + (((2 * warp + m % 2) ^ turned % 8) << 4), packed[q]);
+        int column = 16 * q + m / 2 * 8 + lane % 8;
+        store_transposed(mirror + swizzle128(column, 2 * warp + m % 2), packed[q]);
     }
 }
 
 /* This warpgroup's rows of the tile: finished in its boxes of the stages from `extra` on, and
  * stored 64 columns at a time. Stages may not be released before stores_read(). */
 template <bool SYM, bool HAS_C, int BN, int COLS, numbers N>
-__device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, int extra,
+__device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, uint32_t extra,
                                            const CUtensorMap *md, const tile_part &p, int col0,
                                            const gemm_shape &s, int w)
 {
@@ -290,12 +275,12 @@ __device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, 
 #pragma unroll
     for (int c = 0; c < COLS / BOX; c++) {
         int col = col0 + c * BOX;
-        uint32_t box = r.box(extra, 2 * c + w);
-        uint32_t mirror = mirrored ? r.box(extra, result_boxes(COLS) + 2 * c + w) : 0;
+        uint32_t box = box_of<BN>(r, extra, 2 * c + w);
+        uint32_t mirror = mirrored ? box_of<BN>(r, extra, result_boxes(COLS) + 2 * c + w) : 0;
         finish_box<HAS_C, SYM, N>(acc + 32 * c, box, mirror, s, col == row);
         shared_written();
-        named_wait(1 + w, 128);
-        if (threadIdx.x % 128 == 0) {
+        named_wait(HALF_WRITTEN + w, WARPGROUP);
+        if (threadIdx.x % WARPGROUP == 0) {
             store_box(md, col, row, p.z, box);
             if (mirrored)
                 store_box(md, row, col, p.z, mirror);
@@ -305,26 +290,27 @@ __device__ __forceinline__ void write_tile(const float *acc, const ring<BN> &r, 
 }
 
 /* Releases the stages [first, first + count), whose boxes were stored. */
-template <int BN>
-__device__ __forceinline__ void release_stored(const ring<BN> &r, int first, int count)
+template <typename R>
+__device__ __forceinline__ void release_stored(const R &r, uint32_t first, int count)
 {
-    if (threadIdx.x % 128 == 0)
+    if (threadIdx.x % WARPGROUP == 0)
         stores_read();
     __syncwarp();
     for (int e = 0; e < count; e++)
-        r.release(first + e);
+        r.release(r.at(first + e));
 }
 
 /* The k of one tile, stages [first, first + count). When the first product is under way, the
  * `stored` stages before are released. */
 template <bool TA, bool TB, int BN, numbers N>
-__device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN> &r, int first,
-                                             int count, int w, int stored)
+__device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN> &r,
+                                             uint32_t first, int count, int w, int stored)
 {
 #pragma unroll 4
     for (int b = 0; b < count; b++) {
-        uint32_t a = r.slot(first + b) + w * BOX_BYTES, bb = r.slot(first + b) + 2 * BOX_BYTES;
-        r.wait_full(first + b);
+        const place at = r.at(first + b);
+        uint32_t a = r.slot(at) + w * BOX_BYTES, bb = r.slot(at) + 2 * BOX_BYTES;
+        r.wait(at);
         wgmma_begin();
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -341,37 +327,36 @@ __device__ __forceinline__ void sum_products(float (&acc)[BN / 2], const ring<BN
             continue;
         }
         wgmma_wait<1>();
-        r.release(first + b - 1); /* the stage before is used up */
+        r.release(r.at(first + b - 1)); /* the stage before is used up */
     }
     wgmma_wait<0>();
     keep(acc);
-    r.release(first + count - 1);
+    r.release(r.at(first + count - 1));
 }
 
 /* -- the kernel ---------------------------------------------------------------------------- */
 
 template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN>
-__device__ __forceinline__ void feed(const ring<BN> &r, const CUtensorMap *ma,
-                                     const CUtensorMap *mb, const CUtensorMap *mc,
-                                     const gemm_shape &s, int first, int step, int rank)
+__device__ __forceinline__ void produce(const ring<BN> &r, const CUtensorMap *ma,
+                                        const CUtensorMap *mb, const CUtensorMap *mc,
+                                        const gemm_shape &s, int first, int step, int rank)
 {
     constexpr int EXTRA = extra_of(SYM, SPLIT, BN), RESULT = result_boxes(cols_of(SPLIT, BN));
-    int tiles = s.n * tiles_of(SYM, s), stage = 0;
+    const int tiles = s.n * tiles_of(SYM, s);
+    uint32_t stage = 0;
     tile_part p = locate_tile<SYM, SPLIT>(s, first, rank);
 
     wait_for_kernel_before();
     for (int t = first; t < tiles; t += step, p = locate_tile<SYM, SPLIT>(s, t, rank)) {
-        if (threadIdx.x == CONSUMERS) {
-            for (int kb = p.k0; kb < p.k1; kb++, stage++) {
-                r.wait_empty(stage);
-                load_operands<TA, TB, BN>(r.slot(stage), r.filled(stage), ma, mb, p, kb);
-            }
+        if (threadIdx.x == 0) {
+            for (int kb = p.k0; kb < p.k1; kb++, stage++)
+                load_operands<TA, TB, BN>(r, r.at(stage), ma, mb, p, kb);
             if (t + step >= tiles) /* not sooner: its blocks would take SMs, and wait */
                 start_kernel_behind();
             load_extra<HAS_C, BN, EXTRA, RESULT>(r, stage, mc, p, p.j * BN + rank * BOX);
         }
         stage += EXTRA;
-        if (SPLIT) { /* as in compute */
+        if (SPLIT) { /* the consumers' two */
             __syncwarp();
             cluster_sync();
             cluster_sync();
@@ -380,24 +365,27 @@ __device__ __forceinline__ void feed(const ring<BN> &r, const CUtensorMap *ma,
 }
 
 template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN, numbers N>
-__device__ __forceinline__ void compute(const ring<BN> &r, const CUtensorMap *md,
-                                        const gemm_shape &s, int first, int step, int rank)
+__device__ __forceinline__ void consume(const ring<BN> &r, const CUtensorMap *md,
+                                        const gemm_shape &s, int first, int step, int rank, int w)
 {
     constexpr int EXTRA = extra_of(SYM, SPLIT, BN);
-    int tiles = s.n * tiles_of(SYM, s), stage = 0, stored = 0, w = threadIdx.x / 128;
+    const int tiles = s.n * tiles_of(SYM, s);
+    uint32_t stage = 0;
+    int stored = 0;
 
     wait_for_kernel_before();
     for (int t = first; t < tiles; t += step) {
         tile_part p = locate_tile<SYM, SPLIT>(s, t, rank);
-        int count = p.k1 - p.k0, extra = stage + count;
+        const int count = p.k1 - p.k0;
+        const uint32_t extra = stage + count;
         float acc[BN / 2];
         sum_products<TA, TB, BN, N>(acc, r, stage, count, w, stored);
         for (int e = 0; e < EXTRA; e++)
-            r.wait_full(extra + e);
+            r.wait(r.at(extra + e));
         __syncwarp();
         if constexpr (SPLIT) {
             cluster_sync(); /* the other's last stage is free */
-            exchange_halves(acc, r.slot(extra + EXTRA - 1), rank);
+            exchange_halves(acc, r.slot(r.at(extra + EXTRA - 1)), rank);
         }
         write_tile<SYM, HAS_C, BN, cols_of(SPLIT, BN), N>(acc, r, extra, md, p,
                                                           p.j * BN + rank * BOX, s, w);
@@ -409,7 +397,7 @@ __device__ __forceinline__ void compute(const ring<BN> &r, const CUtensorMap *md
 
 /* TA, TB: k runs along the rows of that operand. C is read through mc, D written through md. */
 template <bool TA, bool TB, bool SYM, bool HAS_C, bool SPLIT, int BN, numbers N>
-__global__ void __launch_bounds__(GEMM_THREADS, 1)
+__global__ void __launch_bounds__(ROLE_THREADS, 1)
     polar_gemm(const __grid_constant__ CUtensorMap ma, const __grid_constant__ CUtensorMap mb,
                const __grid_constant__ CUtensorMap mc, const __grid_constant__ CUtensorMap md,
                const gemm_shape s)
@@ -418,20 +406,13 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     static_assert(!SPLIT || SYM, "only symmetric tiles are shared");
     static_assert(!SYM || BN == TILE, "symmetric tiles are square");
     extern __shared__ char raw[];
-    __shared__ uint64_t barriers[2 * stages_of(BN)];
-    ring<BN> r;
-    int two = SPLIT ? 2 : 1, rank = blockIdx.x % two;
-    int first = blockIdx.x / two, step = gridDim.x / two;
+    __shared__ uint64_t barriers[ring<BN>::BARRIER_BYTES / 8];
+    const ring<BN> r = { stages_from(raw), address(barriers) };
+    const int two = SPLIT ? 2 : 1, rank = blockIdx.x % two;
+    const int first = blockIdx.x / two, step = gridDim.x / two;
 
-    r.memory = (address(raw) + 1023) & ~1023u;
-    r.full = address(barriers);
-    r.empty = r.full + stages_of(BN) * 8;
-    if (threadIdx.x == CONSUMERS) {
-        for (int i = 0; i < stages_of(BN); i++) {
-            barrier_init(r.full + 8 * i, 1);
-            barrier_init(r.empty + 8 * i, CONSUMER_WARPS);
-        }
-        barrier_init_done();
+    if (threadIdx.x == 0) {
+        r.init(CONSUMER_WARPS);
         prefetch_map(&ma);
         prefetch_map(&mb);
         prefetch_map(&md);
@@ -440,13 +421,9 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
         cluster_sync();
     else
         __syncthreads();
-    if (threadIdx.x >= CONSUMERS) {
-        fewer_registers<40>();
-        feed<TA, TB, SYM, HAS_C, SPLIT, BN>(r, &ma, &mb, &mc, s, first, step, rank);
-    } else {
-        more_registers<232>();
-        compute<TA, TB, SYM, HAS_C, SPLIT, BN, N>(r, &md, s, first, step, rank);
-    }
+    with_roles<40, 232>(
+        [&] { produce<TA, TB, SYM, HAS_C, SPLIT, BN>(r, &ma, &mb, &mc, s, first, step, rank); },
+        [&](int w) { consume<TA, TB, SYM, HAS_C, SPLIT, BN, N>(r, &md, s, first, step, rank, w); });
 #endif
 }
 
