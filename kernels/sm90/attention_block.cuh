@@ -11,7 +11,8 @@
 #define KERNELS_SM90_ATTENTION_BLOCK_CUH
 
 #include "attention_rows.cuh"
-#include "sm90/sm90.h"
+#include "host/launch.h"
+#include "sm90/pipeline.h"
 #include "sm90/wgmma.h"
 
 using namespace sm90;

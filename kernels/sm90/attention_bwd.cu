@@ -25,31 +25,45 @@
 namespace
 {
 
-enum { STAGES = 3, THREADS = 384, CONSUMER_WARPS = 8 };
+enum { STAGES = 3, CONSUMER_WARPS = 8 };
+enum { STAGING = 1 }; /* named barriers, one a consumer warpgroup */
 
 struct alignas(128) backward_item {
     struct reach reach;
 };
 
 template <int E> struct backward_smem {
-    char x1[2][2][block<E>::BYTES]; /* buffer, half of the tile */
-    char x2[2][2][block<E>::BYTES];
-    char y1[STAGES][block<E>::BYTES];
-    char y2[STAGES][block<E>::BYTES];
+    struct {
+        char x1[2][block<E>::BYTES], x2[2][block<E>::BYTES]; /* halves of the tile */
+    } x[2];
+    struct {
+        char y1[block<E>::BYTES], y2[block<E>::BYTES];
+    } y[STAGES];
     float lse2[STAGES][BLOCK], delta[STAGES][BLOCK];
     struct backward_item item[2];
-    uint64_t x_full[2], x_empty[2], y_full[STAGES], y_empty[STAGES];
+    uint64_t x_bars[2 * 2], y_bars[2 * STAGES];
 };
 
-/* A place in a ring of stages and the parity of its present use. */
-struct ring {
-    int at;
-    uint32_t parity;
-    __device__ void step()
+/* What passes from producer to consumers: tiles that stay, with their item, and blocks that stream
+ * past. A stage of x is released by one thread a warpgroup, whose results leave through it. */
+template <int E> struct backward_pipes {
+    enum { BYTES = block<E>::BYTES };
+    pipeline<2, 4 * BYTES> x;
+    pipeline<STAGES, 2 * BYTES> y;
+    __device__ explicit backward_pipes(backward_smem<E> *sm)
+        : x{ address(sm->x), address(sm->x_bars) }, y{ address(sm->y), address(sm->y_bars) }
     {
-        if (++at == STAGES)
-            at = 0, parity ^= 1;
     }
+    __device__ __forceinline__ uint32_t x1(uint32_t buffer, int half) const
+    {
+        return x.slot({ buffer, 0 }) + half * BYTES;
+    }
+    __device__ __forceinline__ uint32_t x2(uint32_t buffer, int half) const
+    {
+        return x1(buffer, 2 + half);
+    }
+    __device__ __forceinline__ uint32_t y1(place at) const { return y.slot(at); }
+    __device__ __forceinline__ uint32_t y2(place at) const { return y.slot(at) + BYTES; }
 };
 
 template <int E, bool BY_KEY>
@@ -60,40 +74,39 @@ __device__ void produce(const struct attention_call &c, const struct backward_ma
     const CUtensorMap *const xs = BY_KEY ? &m.k : &m.q, *const ys = BY_KEY ? &m.q : &m.k;
     const struct reach *const reaches = BY_KEY ? c.p.by_key : c.p.by_query;
     const CUtensorMap *const list = BY_KEY ? &m.by_key : &m.by_query;
-    auto take = [&] { /* each block takes two numbers more than it works on */
+    const backward_pipes<E> pipes(sm);
+    auto take = [&] { /* each CTA takes two numbers more than it works on */
                       return take_item(&c.p.next[BY_KEY ? 1 : 2], items + 2 * gridDim.x - 1);
     };
-    struct ring r = { 0, 1 }, x = { 0, 1 };
+    place x = { 0, 0 }, y = { 0, 0 };
     int item = take(), after = take();
     struct reach reach = reaches[min(item, items)];
 
-    for (;; x.at ^= 1, x.parity ^= x.at == 0) {
-        const uint32_t full = address(&sm->x_full[x.at]);
-        barrier_wait(address(&sm->x_empty[x.at]), x.parity);
-        barrier_expect(full, item < items ? (int)sizeof reach + 4 * bytes : (int)sizeof reach);
-        load_box(address(&sm->item[x.at]), list, 0, min(item, items), full);
+    for (;; pipes.x.step(x)) {
+        const uint32_t full = pipes.x.full(x);
+        pipes.x.acquire(x, item < items ? (int)sizeof reach + 4 * bytes : (int)sizeof reach);
+        load_box(address(&sm->item[x.stage]), list, 0, min(item, items), full);
         if (item >= items)
             return;
         const int head = reach.head, row = reach.tile * TILE;
         int blocks = reach_blocks(reach.blocks), at = BY_KEY ? row : row + BLOCK;
         for (int i = 0; i < 2; i++) {
-            block<E>::load(address(sm->x1[x.at][i]), xs, head, row + i * BLOCK, full);
-            block<E>::load(address(sm->x2[x.at][i]), xs + 1, head, row + i * BLOCK, full);
+            block<E>::load(pipes.x1(x.stage, i), xs, head, row + i * BLOCK, full);
+            block<E>::load(pipes.x2(x.stage, i), xs + 1, head, row + i * BLOCK, full);
         }
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
         after = take();
         reach = reaches[min(item, items)];
-        for (; blocks > 0; blocks--, at += BY_KEY ? BLOCK : -BLOCK, r.step()) {
-            const uint32_t bar = address(&sm->y_full[r.at]);
-            barrier_wait(address(&sm->y_empty[r.at]), r.parity);
-            barrier_expect(bar, 2 * bytes + (BY_KEY ? 2 * BLOCK * 4 : 0));
-            block<E>::load(address(sm->y1[r.at]), ys, head, at, bar);
+        for (; blocks > 0; blocks--, at += BY_KEY ? BLOCK : -BLOCK, pipes.y.step(y)) {
+            const uint32_t bar = pipes.y.full(y);
+            pipes.y.acquire(y, 2 * bytes + (BY_KEY ? 2 * BLOCK * 4 : 0));
+            block<E>::load(pipes.y1(y), ys, head, at, bar);
             if (BY_KEY) {
-                load_box(address(sm->lse2[r.at]), &m.lse2, at, head, bar);
-                load_box(address(sm->delta[r.at]), &m.delta, at, head, bar);
+                load_box(address(&sm->lse2[y.stage]), &m.lse2, at, head, bar);
+                load_box(address(&sm->delta[y.stage]), &m.delta, at, head, bar);
             }
-            block<E>::load(address(sm->y2[r.at]), ys + 1, head, at, bar);
+            block<E>::load(pipes.y2(y), ys + 1, head, at, bar);
         }
     }
 }
@@ -151,22 +164,23 @@ __device__ __forceinline__ void raw_rows(uint32_t (&p)[E / 4], const struct atte
 /* Packed results are stored through the tile's own memory, which the half no longer reads. */
 template <int E, bool BY_KEY>
 __device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
-                                      int buffer, uint32_t (&r1)[E / 4],
+                                      uint32_t buffer, uint32_t (&r1)[E / 4],
                                       const uint32_t (&r2)[E / 4], const struct attention_call &c)
 {
     const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
-    const uint32_t x1 = address(sm->x1[buffer][group]), x2 = address(sm->x2[buffer][group]);
+    const backward_pipes<E> pipes(sm);
+    const uint32_t x1 = pipes.x1(buffer, group), x2 = pipes.x2(buffer, group);
     const int head = sm->item[buffer].reach.head;
     const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
 
     if (BY_KEY ? c.grads.raw_keys : c.grads.factor != NULL)
         raw_rows<E>(r1, c, BY_KEY, head, row + thread / 32 * 16 + thread % 32 / 4, x1);
-    named_wait(1 + group, 128);
+    named_wait(STAGING + group, WARPGROUP);
     store_rows<E>(x1, r1, thread / 32, thread % 32);
     if (BY_KEY)
         store_rows<E>(x2, r2, thread / 32, thread % 32);
     shared_written();
-    named_wait(1 + group, 128);
+    named_wait(STAGING + group, WARPGROUP);
     if (thread == 0) {
         block<E>::store_grad(BY_KEY ? &m.dk : &m.dq, head, row, c.s.cu_mul, x1, false);
         if (BY_KEY)
@@ -174,16 +188,17 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
         stores_commit();
     }
 }
-/* Releases a buffer, whose memory may then be filled again. */
-template <int E> __device__ __forceinline__ void give_back(backward_smem<E> *sm, int buffer)
+/* Releases a buffer, when what leaves through it has been read. */
+template <int E>
+__device__ __forceinline__ void release_x(const backward_pipes<E> &pipes, uint32_t buffer)
 {
-    if (threadIdx.x % 128 == 0) {
+    if (threadIdx.x % WARPGROUP == 0) {
         stores_read();
-        barrier_arrive(address(&sm->x_empty[buffer]));
+        barrier_arrive(pipes.x.empty({ buffer, 0 }));
     }
 }
 
-/* lse / ln 2 or delta of two neighbouring columns of S'. */
+/* Loads lse / ln 2 or delta of two neighbouring columns of S'. */
 __device__ __forceinline__ float2 load_pair(uint32_t at)
 {
     float2 x;
@@ -200,31 +215,33 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
 {
     const int group = threadIdx.x / 128 - 1, lane = threadIdx.x % 32;
     const int far = BY_KEY ? group : 1 - group;
+    const backward_pipes<E> pipes(sm);
     bool any = false; /* an item before this one */
-    struct ring r = { 0, 0 };
-    int buffer = 0;
-    uint32_t parity = 0;
+    place x = { 0, 0 }, y = { 0, 0 };
     float s[32], dp[32], d1[E / 2], d2[E / 2];
     uint32_t p[16], ds[16], r1[E / 4], r2[E / 4];
+    auto release_before = [&] { /* the stage before y, by a warp that has met */
+                                pipes.y.release({ (y.stage ? y.stage : STAGES) - 1, 0 });
+    };
     auto skip = [&](int n) { /* blocks that only the other half meets */
-                             for (; n > 0; n--, r.step()) {
-                                 barrier_wait(address(&sm->y_full[r.at]), r.parity);
-                                 __syncwarp(); /* all lanes have seen it before one frees it */
-                                 if (threadIdx.x % 32 == 0)
-                                     barrier_arrive(address(&sm->y_empty[r.at]));
+                             for (; n > 0; n--, pipes.y.step(y)) {
+                                 pipes.y.wait(y);
+                                 __syncwarp();
+                                 pipes.y.release(y);
                              }
     };
 
-    for (;; buffer ^= 1, parity ^= buffer == 0) {
-        barrier_wait(address(&sm->x_full[buffer]), parity);
+    for (;; pipes.x.step(x)) {
+        const uint32_t buffer = x.stage;
+        pipes.x.wait(x);
         if (sm->item[buffer].reach.tile < 0)
             break;
         const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK +
                         threadIdx.x % 128 / 32 * 16 + lane / 4;
         const int blocks = reach_part(sm->item[buffer].reach.blocks, far);
         const int whole = reach_part(sm->item[buffer].reach.whole, far);
-        const uint32_t x1 = block<E>::desc(address(sm->x1[buffer][group]));
-        const uint32_t x2 = block<E>::desc(address(sm->x2[buffer][group]));
+        const uint32_t x1 = block<E>::desc(pipes.x1(buffer, group));
+        const uint32_t x2 = block<E>::desc(pipes.x2(buffer, group));
         int lo[2], len[2];
         float lse2[2], delta[2];
 #pragma unroll
@@ -246,14 +263,13 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         constexpr bool X_IN_REGISTERS = !BY_KEY && E == 128;
         uint32_t x1_rows[E / 16][4], x2_rows[E / 16][4];
         if (X_IN_REGISTERS) {
-            load_rows<E>(x1_rows, address(sm->x1[buffer][group]), threadIdx.x % 128 / 32, lane);
-            load_rows<E>(x2_rows, address(sm->x2[buffer][group]), threadIdx.x % 128 / 32, lane);
+            load_rows<E>(x1_rows, pipes.x1(buffer, group), threadIdx.x % 128 / 32, lane);
+            load_rows<E>(x2_rows, pipes.x2(buffer, group), threadIdx.x % 128 / 32, lane);
         }
         auto block_of = [&](auto first, int i) {
             constexpr bool FIRST = decltype(first)::value;
-            const uint32_t y1 = block<E>::desc(address(sm->y1[r.at]));
-            const uint32_t y2 = block<E>::desc(address(sm->y2[r.at]));
-            barrier_wait(address(&sm->y_full[r.at]), r.parity);
+            const uint32_t y1 = block<E>::desc(pipes.y1(y)), y2 = block<E>::desc(pipes.y2(y));
+            pipes.y.wait(y);
             wgmma_begin();
             if (X_IN_REGISTERS)
                 dot_rows<E>(s, x1_rows, y1);
@@ -264,8 +280,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 wgmma_wait<1>(); /* the products of the block before are done */
                 keep(d1);
                 __syncwarp();
-                if (threadIdx.x % 32 == 0)
-                    barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+                release_before();
             } else if (any) {
                 leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c);
             }
@@ -280,7 +295,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             if (BY_KEY)
 #pragma unroll
                 for (int j = 0; j < 8; j++)
-                    at[j] = load_pair(address(&sm->lse2[r.at][8 * j + col]));
+                    at[j] = load_pair(address(&sm->lse2[y.stage][8 * j + col]));
             wgmma_wait<1>();
             keep(s);
             if (FIRST || i >= whole)
@@ -299,7 +314,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 for (int j = 0; j < 8; j++) {
                     if (j == 4)
                         wgmma_wait<1>(); /* there are registers for half of them */
-                    at[j] = load_pair(address(&sm->delta[r.at][8 * j + col]));
+                    at[j] = load_pair(address(&sm->delta[y.stage][8 * j + col]));
                 }
             } else {
                 keep(s); /* the exponentials before the wait */
@@ -316,8 +331,8 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             add_rows<E>(d1, ds, y1, !FIRST);
             wgmma_commit();
             if (FIRST && any)
-                give_back(sm, buffer ^ 1);
-            r.step();
+                release_x(pipes, buffer ^ 1);
+            pipes.y.step(y);
         };
         skip(far);
         block_of(std::true_type(), 0);
@@ -331,14 +346,13 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
             round_rows<E>(r2, d2, 1, 1);
         }
         __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            barrier_arrive(address(&sm->y_empty[(r.at + STAGES - 1) % STAGES]));
+        release_before();
         skip(reach_blocks(sm->item[buffer].reach.blocks) - far - blocks);
         any = true;
     }
     if (any) {
-        leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c);
-        give_back(sm, buffer ^ 1);
+        leave<E, BY_KEY>(m, sm, x.stage ^ 1, r1, r2, c);
+        release_x(pipes, x.stage ^ 1);
     }
 }
 
@@ -346,7 +360,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
  * and blocks of the second take the SMs that the first leaves. By its end, by_query
  * has waited for all of by_key, so that what follows in the stream may read dk and dv. */
 template <int E, bool BY_KEY>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(ROLE_THREADS, 1)
     backward_kernel(const __grid_constant__ struct attention_call c,
                     const __grid_constant__ struct backward_maps m)
 {
@@ -355,15 +369,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     backward_smem<E> *sm = (backward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < 2; i++) {
-            barrier_init(address(&sm->x_full[i]), 1);
-            barrier_init(address(&sm->x_empty[i]), 2);
-        }
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(address(&sm->y_full[i]), 1);
-            barrier_init(address(&sm->y_empty[i]), CONSUMER_WARPS);
-        }
-        shared_written();
+        const backward_pipes<E> pipes(sm);
+        pipes.x.init(2);
+        pipes.y.init(CONSUMER_WARPS);
         for (const CUtensorMap *map :
              { &m.k, &m.v, &m.q, &m.dout, &m.lse2, &m.delta, BY_KEY ? &m.by_key : &m.by_query })
             prefetch_map(map);
@@ -373,19 +381,19 @@ __global__ void __launch_bounds__(THREADS, 1)
         wait_for_kernel_before(); /* the plan */
         start_kernel_behind();
     }
-    if (threadIdx.x < 128) {
-        fewer_registers<24>();
-        if (threadIdx.x == 0) {
+    with_roles<24, 240>(
+        [&] {
+            if (threadIdx.x != 0)
+                return;
             produce<E, BY_KEY>(c, m, sm);
             if (!BY_KEY)
                 wait_for_kernel_before();
-        }
-    } else {
-        more_registers<240>();
-        half_tiles<E, BY_KEY>(c, m, sm);
-        if (threadIdx.x % 128 == 0)
-            stores_done();
-    }
+        },
+        [&](int) {
+            half_tiles<E, BY_KEY>(c, m, sm);
+            if (threadIdx.x % WARPGROUP == 0)
+                stores_done();
+        });
 #endif
 }
 
@@ -393,13 +401,13 @@ template <int E>
 cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
                    const struct backward_maps *maps)
 {
-    const int bytes = (int)sizeof(backward_smem<E>) + 1024;
+    const int bytes = (int)sizeof(backward_smem<E>) + STAGES_ALIGN;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
-    const int blocks = (int)(items < c->sms ? items : c->sms);
-    cudaError_t e =
-        launch_behind(backward_kernel<E, true>, blocks, THREADS, bytes, stream, c, maps);
-    return e ? e
-             : launch_behind(backward_kernel<E, false>, blocks, THREADS, bytes, stream, c, maps);
+    const cuda_launch l = {
+        dim3(items < c->sms ? items : c->sms), ROLE_THREADS, stream, bytes, 1, true
+    };
+    cudaError_t e = launch_kernel(l, backward_kernel<E, true>, *c, *maps);
+    return e ? e : launch_kernel(l, backward_kernel<E, false>, *c, *maps);
 }
 
 } /* namespace */

@@ -1,6 +1,6 @@
 /* attention_fwd.cu - out = softmax(scale q k^T) v by tiles of 128 queries.
  *
- * A block of 384 threads stays on its SM and takes items (tile, head), in the order
+ * A CTA of 384 threads stays on its SM and takes items (tile, head), in the order
  * of the plan, until none is left. Warpgroup 0 is the producer: one thread copies the item's q and
  * the blocks of 64 keys and values that its queries meet, STAGES deep, running ahead into the
  * next item. Warpgroups 1 and 2 own 64 queries each: q in registers, and for each block
@@ -19,7 +19,8 @@
 namespace
 {
 
-enum { STAGES = 4, THREADS = 384, CONSUMER_WARPS = 8 };
+enum { STAGES = 4, CONSUMER_WARPS = 8 };
+enum { STAGING = 1 }; /* named barriers, one a consumer warpgroup */
 
 template <int E> struct forward_smem {
     char q[2][block<E>::BYTES];
@@ -27,51 +28,56 @@ template <int E> struct forward_smem {
     char k[STAGES][block<E>::BYTES];
     char v[STAGES][block<E>::BYTES];
     alignas(128) struct reach item;
-    uint64_t q_full, q_empty, k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+    uint64_t q_bars[2], k_bars[2 * STAGES], v_bars[2 * STAGES];
 };
 
-/* Blocks are counted through all items: the n-th lies in stage n % STAGES, in this use of it. */
-static_assert((STAGES & (STAGES - 1)) == 0, "so that stage and parity are two bit operations");
-__device__ __forceinline__ int stage_of(uint32_t n) { return n % STAGES; }
-__device__ __forceinline__ uint32_t parity_of(uint32_t n) { return n / STAGES % 2; }
+/* What passes from producer to consumers: q with its item, and blocks of keys and of values, which
+ * are counted through all items. */
+template <int E> struct forward_pipes {
+    pipeline<1, 2 * block<E>::BYTES> q;
+    pipeline<STAGES, block<E>::BYTES> k, v;
+    __device__ explicit forward_pipes(forward_smem<E> *sm)
+        : q{ address(sm->q), address(sm->q_bars) }, k{ address(sm->k), address(sm->k_bars) }, v{
+              address(sm->v), address(sm->v_bars)
+          }
+    {
+    }
+};
 
 template <int E>
 __device__ void produce(const struct attention_call &c, const struct forward_maps &m,
                         forward_smem<E> *sm)
 {
     const int items = c.p.items, bytes = block<E>::BYTES;
+    const forward_pipes<E> pipes(sm);
     uint32_t n = 0;
-    auto take = [&] { /* each block takes two numbers more than it works on */
+    auto take = [&] { /* each CTA takes two numbers more than it works on */
                       return take_item(&c.p.next[0], items + 2 * gridDim.x - 1);
     };
     int item = take(), after = take();
     struct reach reach = c.p.by_query[min(item, items)];
 
-    for (uint32_t turn = 1;; turn ^= 1) {
-        barrier_wait(address(&sm->q_empty), turn);
-        barrier_expect(address(&sm->q_full),
-                       item < items ? (int)sizeof reach + 2 * bytes : (int)sizeof reach);
-        load_box(address(&sm->item), &m.by_query, 0, min(item, items), address(&sm->q_full));
+    for (place x = { 0, 0 };; pipes.q.step(x)) {
+        const uint32_t full = pipes.q.full(x);
+        pipes.q.acquire(x, item < items ? (int)sizeof reach + 2 * bytes : (int)sizeof reach);
+        load_box(address(&sm->item), &m.by_query, 0, min(item, items), full);
         if (item >= items)
             return;
         const int head = reach.head, row = reach.tile * TILE, blocks = reach_blocks(reach.blocks);
-        block<E>::load(address(sm->q[0]), &m.q, head, row, address(&sm->q_full));
-        block<E>::load(address(sm->q[1]), &m.q, head, row + BLOCK, address(&sm->q_full));
+        block<E>::load(address(sm->q[0]), &m.q, head, row, full);
+        block<E>::load(address(sm->q[1]), &m.q, head, row + BLOCK, full);
 
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
         after = take();
         reach = c.p.by_query[min(item, items)];
         for (int i = 0; i < blocks; i++, n++) {
-            const int at = stage_of(n), key = row + BLOCK - i * BLOCK;
-            uint32_t full = address(&sm->k_full[at]);
-            barrier_wait(address(&sm->k_empty[at]), parity_of(n) ^ 1);
-            barrier_expect(full, bytes);
-            block<E>::load(address(sm->k[at]), &m.k, head, key, full);
-            full = address(&sm->v_full[at]);
-            barrier_wait(address(&sm->v_empty[at]), parity_of(n) ^ 1);
-            barrier_expect(full, bytes);
-            block<E>::load(address(sm->v[at]), &m.v, head, key, full);
+            const place at = pipes.k.at(n);
+            const int key = row + BLOCK - i * BLOCK;
+            pipes.k.acquire(at);
+            block<E>::load(pipes.k.slot(at), &m.k, head, key, pipes.k.full(at));
+            pipes.v.acquire(at);
+            block<E>::load(pipes.v.slot(at), &m.v, head, key, pipes.v.full(at));
         }
     }
 }
@@ -86,10 +92,10 @@ __device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem
 
     if (thread == 0)
         stores_read(); /* the staging of the item before is free */
-    named_wait(1 + group, 128);
+    named_wait(STAGING + group, WARPGROUP);
     store_rows<E>(staging, result, thread / 32, thread % 32);
     shared_written();
-    named_wait(1 + group, 128);
+    named_wait(STAGING + group, WARPGROUP);
     if (thread == 0) {
         block<E>::store(&m.out, head, first_row, staging);
         stores_commit();
@@ -108,22 +114,13 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
     float s[32], p[32], out[E / 2];
     struct online o;
 
-    auto wait_k = [&](uint32_t i) {
-        barrier_wait(address(&sm->k_full[stage_of(i)]), parity_of(i));
-    };
-    auto wait_v = [&](uint32_t i) {
-        barrier_wait(address(&sm->v_full[stage_of(i)]), parity_of(i));
-    };
-    auto done_k = [&](uint32_t i) {
-        if (lane == 0)
-            barrier_arrive(address(&sm->k_empty[stage_of(i)]));
-    };
-    auto done_v = [&](uint32_t i) {
-        if (lane == 0)
-            barrier_arrive(address(&sm->v_empty[stage_of(i)]));
-    };
-    auto k_at = [&](uint32_t i) { return block<E>::desc(address(sm->k[stage_of(i)])); };
-    auto v_at = [&](uint32_t i) { return block<E>::desc(address(sm->v[stage_of(i)])); };
+    const forward_pipes<E> pipes(sm);
+    auto wait_k = [&](uint32_t i) { pipes.k.wait(pipes.k.at(i)); };
+    auto wait_v = [&](uint32_t i) { pipes.v.wait(pipes.v.at(i)); };
+    auto done_k = [&](uint32_t i) { pipes.k.release(pipes.k.at(i)); };
+    auto done_v = [&](uint32_t i) { pipes.v.release(pipes.v.at(i)); };
+    auto k_at = [&](uint32_t i) { return block<E>::desc(pipes.k.slot(pipes.k.at(i))); };
+    auto v_at = [&](uint32_t i) { return block<E>::desc(pipes.v.slot(pipes.v.at(i))); };
     auto skip =
         [&](int blocks) { /* that only the other half meets */
                           for (; blocks > 0; blocks--, n++) {
@@ -135,8 +132,8 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
                           }
         };
 
-    for (uint32_t turn = 0;; turn ^= 1) {
-        barrier_wait(address(&sm->q_full), turn);
+    for (place x = { 0, 0 };; pipes.q.step(x)) {
+        pipes.q.wait(x);
         const int tile = sm->item.tile, head = sm->item.head;
         const int blocks = reach_part(sm->item.blocks, far);
         const int whole = reach_part(sm->item.whole, far);
@@ -145,8 +142,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
             break;
         load_rows<E>(q, address(sm->q[group]), warp, lane);
         __syncwarp();
-        if (lane == 0)
-            barrier_arrive(address(&sm->q_empty));
+        pipes.q.release(x);
 
         const int first_row = tile * TILE + group * BLOCK, col = first_row + lane % 4 * 2;
         const int row = first_row + 16 * warp + lane / 4;
@@ -221,7 +217,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
 }
 
 template <int E>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(ROLE_THREADS, 1)
     forward_kernel(const __grid_constant__ struct attention_call c,
                    const __grid_constant__ struct forward_maps m)
 {
@@ -230,28 +226,21 @@ __global__ void __launch_bounds__(THREADS, 1)
     forward_smem<E> *sm = (forward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 
     if (threadIdx.x == 0) {
-        barrier_init(address(&sm->q_full), 1);
-        barrier_init(address(&sm->q_empty), CONSUMER_WARPS);
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(address(&sm->k_full[i]), 1);
-            barrier_init(address(&sm->k_empty[i]), CONSUMER_WARPS);
-            barrier_init(address(&sm->v_full[i]), 1);
-            barrier_init(address(&sm->v_empty[i]), CONSUMER_WARPS);
-        }
-        shared_written();
+        const forward_pipes<E> pipes(sm);
+        pipes.q.init(CONSUMER_WARPS);
+        pipes.k.init(CONSUMER_WARPS);
+        pipes.v.init(CONSUMER_WARPS);
         for (const CUtensorMap *map : { &m.q, &m.k, &m.v, &m.out, &m.by_query })
             prefetch_map(map);
     }
     __syncthreads();
     wait_for_kernel_before(); /* the plan */
-    if (threadIdx.x < 128) {
-        fewer_registers<40>();
-        if (threadIdx.x == 0)
-            produce<E>(c, m, sm);
-    } else {
-        more_registers<232>();
-        consume<E>(c, m, sm, threadIdx.x / 128 - 1);
-    }
+    with_roles<40, 232>(
+        [&] {
+            if (threadIdx.x == 0)
+                produce<E>(c, m, sm);
+        },
+        [&](int group) { consume<E>(c, m, sm, group); });
 #endif
 }
 
@@ -259,10 +248,11 @@ template <int E>
 cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
                    const struct forward_maps *maps)
 {
-    const int bytes = (int)sizeof(forward_smem<E>) + 1024;
+    const int bytes = (int)sizeof(forward_smem<E>) + STAGES_ALIGN;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
-    return launch_behind(forward_kernel<E>, (int)(items < c->sms ? items : c->sms), THREADS, bytes,
-                         stream, c, maps);
+    return launch_kernel(
+        { dim3(items < c->sms ? items : c->sms), ROLE_THREADS, stream, bytes, 1, true },
+        forward_kernel<E>, *c, *maps);
 }
 
 } /* namespace */

@@ -1,5 +1,5 @@
-/* attention_maps.h - what attention's Hopper kernels get beside struct attention_call: tensor maps
- * (attention_maps.cu makes them), and how they are launched.
+/* attention_maps.h - the tensor maps that attention's Hopper kernels get beside struct
+ * attention_call (attention_maps.cu makes them).
  */
 #ifndef KERNELS_SM90_ATTENTION_MAPS_H
 #define KERNELS_SM90_ATTENTION_MAPS_H
@@ -22,28 +22,5 @@ cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention
                                      const struct forward_maps *maps);
 cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
                                       const struct backward_maps *maps);
-
-/* Launches kernel with (call, maps) so that it may start before its predecessor has ended. */
-template <typename M>
-static cudaError_t launch_behind(void (*kernel)(struct attention_call, M), int blocks, int threads,
-                                 int shared_bytes, cudaStream_t stream,
-                                 const struct attention_call *c, const M *maps)
-{
-    cudaLaunchAttribute attribute = {};
-    cudaLaunchConfig_t config = {};
-    cudaError_t e =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-    if (e != cudaSuccess)
-        return e;
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = blocks;
-    config.blockDim = threads;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, *c, *maps);
-}
 
 #endif
