@@ -43,6 +43,20 @@ static void reduce(struct optim *z, int i)
     q->begun = true;
 }
 
+/* Replicated gradients that stand beside one another are one group. */
+static void reduce_list(struct optim *z, const struct action *a)
+{
+    bool open = false;
+    for (int k = 0; k < a->n; k++) {
+        bool replicated = !z->p[a->param[k]].shard;
+        if (replicated != open)
+            z->comm->group(z->comm, open = replicated);
+        reduce(z, a->param[k]);
+    }
+    if (open)
+        z->comm->group(z->comm, false);
+}
+
 static struct adam_param adam_param(const struct optim *z, int i, struct fp8_copy *copy)
 {
     const struct recipe *r = z->recipe;
@@ -318,11 +332,12 @@ static void act(struct optim *z, const struct action *a)
     typedef void each(struct optim *, int);
     static each *const of_one[ACTS] = {
         [ACT_GATHER] = gather_weight, [ACT_NEED] = optim_need,   [ACT_WAIT_BEGUN] = wait_tickets,
-        [ACT_REDUCE] = reduce,        [ACT_WAIT] = wait_reduced, [ACT_AROUND] = around,
+        [ACT_AROUND] = around,        [ACT_WAIT] = wait_reduced,
     };
     for (int k = 0; k < a->n && of_one[a->act]; k++)
         of_one[a->act](z, a->param[k]);
     switch (a->act) {
+    case ACT_REDUCE: reduce_list(z, a); break;
     case ACT_FRESH: banks_begin(z->banks, set_of(a)); break;
     case ACT_MIX_TIED: mix_tied(z); break;
     case ACT_DECIDE: decide(z, a); break;
