@@ -611,47 +611,17 @@ int ops_cuda_new(struct ops **o, int device)
 template <typename... A> static void idle(struct ops *, A...) {}
 static void counting_free(struct ops *o) { free(o); }
 
-/* The ops that take a workspace, and return where they get none; the others would only launch. */
+/* Ops that take a workspace get none and return; the others would only launch. */
 static void count_ops(struct cuda_ops *c)
 {
     struct ops *o = &c->ops;
 #define OP(name, ...) o->name = idle
+#define OPW(name, ...) o->name = gpu_##name
 #include "ops/op_list.h"
-    o->embed_bwd = gpu_embed_bwd;
-    o->table_grad = gpu_table_grad;
-    o->mix_norm_bwd = gpu_mix_norm_bwd;
-    o->lanes_mix_bwd = gpu_lanes_mix_bwd;
-    o->inject_bwd = gpu_inject_bwd;
-    o->token_coefs_bwd = gpu_token_coefs_bwd;
-    o->skip_gate_bwd = gpu_skip_gate_bwd;
-    o->linear_bwd_w = gpu_linear_bwd_w;
-    o->linear_t_bwd_w = gpu_linear_t_bwd_w;
-    if (c->fp8) /* else it is linear_relu2, which takes none */
-        o->linear_relu2_fp8 = gpu_linear_relu2_fp8;
-    o->mlp_bwd_fp8 = gpu_mlp_bwd_fp8;
-    if (c->portable)
-        o->linear_relu2_bwd = gpu_linear_relu2_bwd;
-    o->value_bwd = gpu_value_bwd;
-    o->attention = gpu_attention;
-    o->attention_bwd = gpu_attention_bwd;
-    o->out_gate_bwd = gpu_out_gate_bwd;
-    o->norm_bwd = gpu_norm_bwd;
-    o->bias_bwd = gpu_bias_bwd;
-    o->gate_logits_bwd = gpu_gate_logits_bwd;
-    o->head_loss = gpu_head_loss;
-    o->head_eval = gpu_head_eval;
-    o->muon_input = gpu_muon_input;
-    o->polar_input = gpu_polar_input;
-    o->norm_fit = gpu_norm_fit;
-    o->spectral_norm = gpu_spectral_norm;
-    o->schatten4 = gpu_schatten4;
-    o->power = gpu_power;
-    o->select = gpu_select;
-    o->variance = gpu_variance;
-    o->polar = gpu_polar;
-    o->normuon = gpu_normuon;
-    o->squares = gpu_squares;
-    o->quantize_matrices = gpu_quantize_matrices;
+    if (!c->fp8) /* it is linear_relu2 */
+        o->linear_relu2_fp8 = idle;
+    if (!c->portable)
+        o->linear_relu2_bwd = idle;
 }
 
 /* Sets what launch sizes depend on, of a GPU that need not be there. */

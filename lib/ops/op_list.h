@@ -6,7 +6,12 @@
  *
  *     #define OP(name, ...) void cpu_##name(struct ops *o, __VA_ARGS__)
  *     #include "ops/op_list.h"                        // prototypes; ends with #undef OP
+ *
+ * OPW is an op that takes a workspace on a GPU: where the includer does not define it, it is OP.
  */
+#ifndef OPW
+#define OPW OP
+#endif
 
 /* -- input ------------------------------------------------------------- */
 /* table (n,E/2) from freq (E/4, host): theta = fl32(p f), p = row % period, with period 0 the row;
@@ -19,13 +24,13 @@ OP(rope_table, struct rope r, const float *freq, int period, bool exact);
 OP(embed, struct tensor x0, struct tensor table, struct tensor gate, const real *lambda,
    const struct batch *b);
 /* de (T,D) written: gradient of the rows e_t, the dx of table_grad. */
-OP(embed_bwd, struct tensor de, struct tensor dgate, real *dlambda, struct tensor dx0,
-   struct tensor table, struct tensor gate, const real *lambda, const struct batch *b);
+OPW(embed_bwd, struct tensor de, struct tensor dgate, real *dlambda, struct tensor dx0,
+    struct tensor table, struct tensor gate, const real *lambda, const struct batch *b);
 /* dtable[v] (+)= sum over positions t of token v of the rows dx_t (+ dx2_t when given):
  * every row of dtable is written (with add, every row that a position reads); sums in f32,
  * one rounding. Rows are those of l: its tokens for token tables, hashes for bigrams. */
-OP(table_grad, struct tensor dtable, struct tensor dx, struct tensor dx2, const struct lookup *l,
-   bool add);
+OPW(table_grad, struct tensor dtable, struct tensor dx, struct tensor dx2, const struct lookup *l,
+    bool add);
 /* out (T,D): out_t = table[row_t], both of one dtype or out of act; l's rows alone matter. */
 OP(gather, struct tensor out, struct tensor table, const struct lookup *l);
 /* x_t (P) <- x_t times row (token_{t-1} XOR token_t) mod R of signs (R,P), elementwise; row 0 where
@@ -36,8 +41,8 @@ OP(pair_signs, struct tensor x, struct tensor signs, const struct batch *b);
 OP(norm, struct tensor y, struct tensor x, struct tensor gain);
 /* dx (+)= r dz - x r^3 mean(dz x), r the factor of Norm(x), dz = dy times gain; dgain += sum_t dy Norm(x),
  * where a gain is given. dx may be dy. */
-OP(norm_bwd, struct tensor dx, bool add, struct tensor dgain, struct tensor dy, struct tensor x,
-   struct tensor gain);
+OPW(norm_bwd, struct tensor dx, bool add, struct tensor dgain, struct tensor dy, struct tensor x,
+    struct tensor gain);
 
 /* -- residual stream ---------------------------------------------------- */
 /* out = sum_k coef_k x_k, with a term of some channels alone in those; y = Norm(out). out may be one
@@ -45,8 +50,8 @@ OP(norm_bwd, struct tensor dx, bool add, struct tensor dgain, struct tensor dy, 
 OP(mix_norm, struct tensor out, struct tensor y, int n, const struct mix_term *in);
 /* g = dout + Norm'(dy + [dy12 on the first 12 channels]; out). Then for each term, in its channels:
  * dx_k (+)= coef_k g and dcoef_k += sum g x_k. dy, dy12 may be none. */
-OP(mix_norm_bwd, const struct mix_grad *d, struct tensor dout, struct tensor dy, struct tensor dy12,
-   struct tensor out, int n, const struct mix_term *in);
+OPW(mix_norm_bwd, const struct mix_grad *d, struct tensor dout, struct tensor dy,
+    struct tensor dy12, struct tensor out, int n, const struct mix_term *in);
 /* out_j = sum_k coef_kj x_k for both lanes j; y = Norm(out_normed). An out may be one of the
  * x_k; y may be none. */
 OP(lanes_mix, const struct tensor out[2], struct tensor y, int normed, int n,
@@ -54,24 +59,24 @@ OP(lanes_mix, const struct tensor out[2], struct tensor y, int normed, int n,
 /* g_j = dout_j, and in lane `normed` also Norm'(dy + [dy12 on the first 12 channels]; out), out
  * being that lane's. For each term: dx_k = sum_j coef_kj g_j, dcoef_kj += sum g_j x_k. dy,
  * dy12 may be none. */
-OP(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], struct tensor dy,
-   struct tensor dy12, struct tensor out, int normed, int n, const struct lanes_term *in);
+OPW(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], struct tensor dy,
+    struct tensor dy12, struct tensor out, int normed, int n, const struct lanes_term *in);
 /* Computes from the gradients g_i (T,D) of n places (at most INJECT_MAX) those of the m streams that
  * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
-OP(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
+OPW(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
 /* Coefficients of each token: out (T,m) f32 = (gelu(pre) w^T + b) / 10, gelu(x) = x Phi(x). pre
  * (T,K), w (m,K), b (m) of w's type. */
 OP(token_coefs, struct tensor out, struct tensor pre, struct tensor w, struct tensor b);
 /* With q = dout / 10: db += sum_t q, dw += q^T gelu(pre), dpre = (q w) gelu'(pre); dpre may be pre. */
-OP(token_coefs_bwd, struct tensor dpre, struct tensor dw, struct tensor db, struct tensor dout,
-   struct tensor pre, struct tensor w);
+OPW(token_coefs_bwd, struct tensor dpre, struct tensor dw, struct tensor db, struct tensor dout,
+    struct tensor pre, struct tensor w);
 /* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj. */
 OP(skip_gate, struct tensor out, struct tensor x, struct tensor skip, struct tensor x0,
    struct tensor gate, const real *lambda);
 /* dout passes to x unchanged. dskip written = kappa dout; dx0 channels < 12 added. */
-OP(skip_gate_bwd, struct tensor dskip, struct tensor dx0, struct tensor dgate, real *dlambda,
-   struct tensor dout, struct tensor skip, struct tensor x0, struct tensor gate,
-   const real *lambda);
+OPW(skip_gate_bwd, struct tensor dskip, struct tensor dx0, struct tensor dgate, real *dlambda,
+    struct tensor dout, struct tensor skip, struct tensor x0, struct tensor gate,
+    const real *lambda);
 
 /* -- products ------------------------------------------------------------ */
 /* y = scale x w^T (+ residual): x (T,I), w (O,I), y (T,O). scale NULL: 1. y may be residual. */
@@ -80,20 +85,20 @@ OP(linear, struct tensor y, struct tensor x, struct tensor w, const real *scale,
 /* dx (+)= scale dy w. */
 OP(linear_bwd_x, struct tensor dx, struct tensor dy, struct tensor w, const real *scale, bool add);
 /* g = dy^T x; dw (+)= scale g; dscale += sum g w (when dscale is given). */
-OP(linear_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x, struct tensor w,
-   const real *scale, bool add);
+OPW(linear_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x,
+    struct tensor w, const real *scale, bool add);
 /* Products with w stored (I,O): y = scale x w (+ residual); g = x^T dy, dw (+)= scale g. */
 OP(linear_t, struct tensor y, struct tensor x, struct tensor w, const real *scale,
    struct tensor residual);
-OP(linear_t_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x,
-   struct tensor w, const real *scale, bool add);
+OPW(linear_t_bwd_w, struct tensor dw, real *dscale, struct tensor dy, struct tensor x,
+    struct tensor w, const real *scale, bool add);
 /* post = max(x w^T,0)^2. x (T,D), w (F,D). */
 OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
 /* linear_relu2 with pre = f x8 w8^T: x8 = e4m3(bf16(x inv)), inv = bf16(448 / ax), ax = max(|x|, 1e-12) over
  * all of x, f = (*w8.scale ax) / 448 (fp8.md 2); and post8 (T,F) = e4m3(post / FP8_POST_UNIT), or none.
  * On a GPU without fp8, and in f64: linear_relu2, and post8 is left alone. */
-OP(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, struct tensor w,
-   struct fp8_weight w8);
+OPW(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, struct tensor w,
+    struct fp8_weight w8);
 /* linear_t of codes: y = scale f x8 w8^T (+ residual), f = FP8_POST_UNIT *w8.scale; w8 (O,I) transposed
  * (fp8.md 3). On a GPU without fp8, and in f64: linear_t of x and w. */
 OP(linear_t_fp8, struct tensor y, struct tensor x, struct tensor w, struct tensor x8,
@@ -102,18 +107,18 @@ OP(linear_t_fp8, struct tensor y, struct tensor x, struct tensor w, struct tenso
  * e5m2(bf16(dout inv)), inv = bf16(57344 / ad), ad = max(|dout|, 1e-12) over all of dout; dpre = 2 scale f
  * (d8 w2_8^T) max(pre,0), f = (*w2_8.scale ad) / 57344; g8 = e5m2(dpre (64 / ad)), dx = (ad / 64)
  * *w1_8.scale g8 w1_8, with w1_8 (D,F) transposed. On a GPU without fp8, and in f64, of w1 and w2. */
-OP(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struct tensor w1,
-   struct fp8_weight w1_8, struct tensor w2, struct fp8_weight w2_8, const real *scale,
-   struct tensor post);
+OPW(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struct tensor w1,
+    struct fp8_weight w1_8, struct tensor w2, struct fp8_weight w2_8, const real *scale,
+    struct tensor post);
 /* dpre = 2 scale (dout w2^T) max(pre,0), whose last factor is the root of post: dout (T,D), w2
  * (F,D), dpre and post (T,F), which may be the same (once dw2 is done). */
-OP(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
-   struct tensor post);
+OPW(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
+    struct tensor post);
 
 /* y (T,O) = y + b (+ residual), or with relu2 max(y + b, 0)^2; b (1,O) or none. y may be residual. */
 OP(bias, struct tensor y, struct tensor b, struct tensor residual, bool relu2);
 /* With post (T,O), relu2's result: dy <- 2 dy sqrt(post) first. db += sum_t dy_t, unless db is none. */
-OP(bias_bwd, struct tensor db, struct tensor dy, struct tensor post);
+OPW(bias_bwd, struct tensor db, struct tensor dy, struct tensor post);
 /* Rows of w (n E, D), of n heads of E: in each head row 2m = from's row m, row 2m + 1 = from's row m + E/2,
  * m < E/4; behind them from's other rows in their order. back: the inverse. Types may differ. */
 OP(pair_rows, struct tensor w, struct tensor from, int head_dim, bool back);
@@ -134,16 +139,16 @@ OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
 /* dtable_rows (T,D) written: gradient of e_t, its part through a split gate included; dy12 (T,12)
  * added to: gradient of y's first 12 (split_gate: 6) channels through this gate. dqkv's last D columns are the
  * gradient of v: where dv (T,D) is given, written from it. Without a table that is all. */
-OP(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
-   struct tensor dy12, struct tensor dv, const struct qkv_shape *s, struct tensor y,
-   struct tensor gate, struct tensor table, const struct batch *b);
+OPW(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
+    struct tensor dy12, struct tensor dv, const struct qkv_shape *s, struct tensor y,
+    struct tensor gate, struct tensor table, const struct batch *b);
 /* Plans attention and attention_bwd of these shapes from cu and window, once for all layers. A CPU has
  * no plan. */
 OP(attention_plan, const struct attn_shape *s, int n);
 /* q, k, v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
  * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
-OP(attention, struct tensor out, struct tensor lse, struct tensor q, struct tensor k,
-   struct tensor v, const struct attn_shape *s);
+OPW(attention, struct tensor out, struct tensor lse, struct tensor q, struct tensor k,
+    struct tensor v, const struct attn_shape *s);
 /* v (T,D) into the cache. */
 OP(cache_values, const struct kv_cache *c, struct tensor v);
 /* Attention and out_gate of rows at positions of sequences that grow: row t attends to what its
@@ -157,9 +162,9 @@ OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct
  * table and factors, and of v as `values` says. dq, dk, dv (T,D): scratch, but dv where v's gradient goes
  * there. k has T + 1 rows with a key offset. delta (h,R) f32: sum over a head's channels of dout out,
  * from out_gate_bwd. */
-OP(attention_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
-   enum values_grad values, struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
-   struct tensor lse, struct tensor delta, const struct attn_shape *s, const struct qk_made *m);
+OPW(attention_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
+    enum values_grad values, struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
+    struct tensor lse, struct tensor delta, const struct attn_shape *s, const struct qk_made *m);
 /* out_th = s(sum_{j<12} y_tj gate_hj) x_th. x, out (T,H E); gate (H,12). a not NULL: of what struct
  * xsa makes of x. Without a gate there is none of it: x is the result (attention_cached, too). */
 OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor gate, int heads,
@@ -167,16 +172,16 @@ OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor 
 /* Without a gate: delta alone, dx being dout. dx written (may be dout); dgate added; dy12 (T,12) written (so it must run before value_bwd).
  * delta (h,R) f32 written, R a multiple of T, h R = H T: sums over E channels of dx x, where
  * attention (which x is the result of) counts its R rows of h heads in the same memory. */
-OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,
-   struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads,
-   const struct xsa *a);
+OPW(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,
+    struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads,
+    const struct xsa *a);
 
 /* z (T,N), N >= H: z_th = sum_{j<12} y_tj gate_hj + sum_j e_tj gate_h,12+j, and 0 from H on. y (T,D),
  * e (T,n), gate (H,12+n). Gates of y = z and the unit matrix's first H rows are those of these logits. */
 OP(gate_logits, struct tensor z, struct tensor y, struct tensor e, struct tensor gate);
 /* dz (T,12 or more); dy12 (T,12) written, or added to; de (T,n) and dgate added. */
-OP(gate_logits_bwd, struct tensor dy12, bool add, struct tensor de, struct tensor dgate,
-   struct tensor dz, struct tensor y, struct tensor e, struct tensor gate);
+OPW(gate_logits_bwd, struct tensor dy12, bool add, struct tensor de, struct tensor dgate,
+    struct tensor dz, struct tensor y, struct tensor e, struct tensor gate);
 
 /* -- head ------------------------------------------------------------------ */
 /* Logits are x w (+ bias). x (T,D), w (D,V). loss[0] += sum_t loss_t (unseeded); dx (T,D) written; dw (D,V) (+)=.
@@ -184,10 +189,10 @@ OP(gate_logits_bwd, struct tensor dy12, bool add, struct tensor de, struct tenso
  * has all mtp_k in the last rows, too. With h->prefix there is one term more, of weight mtp_n_mtp,
  * whose class is prefix[tgt[t]]; where that is -1, there is none. With h->next
  * loss[1] += sum_t (lse_t - z_{t, tgt[t]}). */
-OP(head_loss, real *loss, struct tensor dx, struct tensor dw, bool add, struct tensor x,
-   struct tensor w, const struct head_loss *h);
+OPW(head_loss, real *loss, struct tensor dx, struct tensor dw, bool add, struct tensor x,
+    struct tensor w, const struct head_loss *h);
 /* loss[0] += sum_t (lse_t - z_{t, tgt[t]}); never fp8. */
-OP(head_eval, real *loss, struct tensor x, struct tensor w, const struct head_loss *h);
+OPW(head_eval, real *loss, struct tensor x, struct tensor w, const struct head_loss *h);
 
 /* out (T,V) f32 = cap_a s((x w + cap_b) / cap_c); never fp8. */
 OP(logits, struct tensor out, struct tensor x, struct tensor w, const struct head_loss *h);
@@ -209,8 +214,8 @@ OP(merge_rows, struct tensor g, struct tensor rows, const struct row_merge *m);
 /* n matrices (R,C) each. mom (n R,C) f32 <- mom + blend (g - mom); u = mom - blend (mom - g);
  * x (n R,C) = u / (1.02 |u|_F + 1e-6), bf16 (or what x is). |u|_F not finite: x = 0.
  * g: gradient (any float dtype), times the gate's factor. raw: x = u, not scaled. blend: device. */
-OP(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool raw,
-   const real *blend, const struct step_gate *gate);
+OPW(muon_input, struct tensor x, struct tensor mom, struct tensor g, int n, bool raw,
+    const real *blend, const struct step_gate *gate);
 /* Elementwise, f32: mom <- mom + b (g - mom), x = the new mom; how (MEAN_ flags, ops.h) says what else. No
  * mom: x = g; no x: mom alone. g of any float type, which may be x. number (device): b = 1 - MU, and of
  * MEAN_LION and MEAN_TERM what those say. age (device; NULL: 1) divides the mean: the mean of ones. */
@@ -222,27 +227,27 @@ OP(second, struct tensor x, struct tensor v, struct tensor g, const real *number
    const struct step_gate *gate);
 /* n matrices (R,C) each, x f32 <- a x + b y, where a and b follow from norms and products of x and y, of
  * each matrix or of each row, as f says (struct norm_fit, norm_fit.h). */
-OP(norm_fit, struct tensor x, int n, const struct norm_fit *f);
+OPW(norm_fit, struct tensor x, int n, const struct norm_fit *f);
 /* n matrices each: y (bf16 or f32) = x / (margin |x|_F + eps), x f32; raw: y = x. |x|_F not finite:
  * y = 0. y may be x. */
-OP(polar_input, struct tensor y, struct tensor x, int n, bool raw, double margin, double eps);
+OPW(polar_input, struct tensor y, struct tensor x, int n, bool raw, double margin, double eps);
 /* out[i] (device), of n f32 matrices (R,C) each, is an estimate of the largest singular value of y, |y w| where
  * w = 1 / sqrt(C) becomes y' y w at length 1 five times. turned as of norm_fit: C and R change places. */
-OP(spectral_norm, real *out, struct tensor y, int n, const bool *turned);
+OPW(spectral_norm, real *out, struct tensor y, int n, const bool *turned);
 /* out[i] (device), of n f32 matrices each, is |x x'|^(1/2): between the largest singular value and the norm. */
-OP(schatten4, real *out, struct tensor x, int n);
+OPW(schatten4, real *out, struct tensor x, int n);
 /* n f32 matrices (R,C) each, R != C: x = d g, a number for each line of the long side: rows, or where R < C
  * columns. first: d = 1 / max(|line of g|, 1e-7); else, of the x that comes in, d is times
  * (min(R, C) / max(R, C) / max(|line of x|^2, 1e-14))^by. d (n,max(R,C)) f32. */
 OP(balance, struct tensor x, struct tensor g, struct tensor d, int n, bool first, double by);
 /* n f32 matrices each, x the polar factor of g: x <- (I + p E + p (p - 1) / 2 E^2) x s^P, p = P / 2,
  * s = |g| + 1e-7, E = g g' / s^2 - I on the short side; x as it is where |P| < 1e-12. number (device): P. */
-OP(power, struct tensor x, struct tensor g, int n, const real *number);
+OPW(power, struct tensor x, struct tensor g, int n, const real *number);
 /* n f32 matrices (R,C) each: of the lines of the shorter side, rows where R <= C, x keeps the ceil(F n) whose
  * sum of |mom| is largest, and is 0 in others; mom's kept lines are times D. number (device): F, D. turned:
  * where R = C, columns. */
-OP(select, struct tensor x, struct tensor mom, int n, const bool *turned, const real *number,
-   const struct step_gate *gate);
+OPW(select, struct tensor x, struct tensor mom, int n, const bool *turned, const real *number,
+    const struct step_gate *gate);
 /* x (n R,C) f32 <- dv + 0.95 mom, mom <- 0.95 mom + dv, dv the gradient with respect to v; slope <- that of G.
  * Where there was no update, G and the norms begin as those of the rows, or sqrt(0.33) at or below 1e-12. */
 OP(weightnorm_input, struct tensor x, int n, const struct weightnorm *s);
@@ -260,8 +265,8 @@ OP(sign, struct tensor x);
 /* x f32 of n matrices (R,C), in place: scaled by row, where R < C by column, to q's running mean square
  * (as normuon has it), the norm kept, or not as how says; VARIANCE_ROUND: to bf16 values. blend: 1 - beta,
  * device. */
-OP(variance, struct tensor x, struct tensor q, int n, unsigned how, const real *blend,
-   const struct step_gate *gate);
+OPW(variance, struct tensor x, struct tensor q, int n, unsigned how, const real *blend,
+    const struct step_gate *gate);
 /* n matrices (R,C) each, in place: rows of coef are a, b, c (host).
  * k = min(R,C) side Gram matrix A; B = b A + c A A; x <- a x + B x (or x B). Every product's
  * result rounds once to x's dtype, except (r61) R > 1024: B x rounds before a x is added.
@@ -273,16 +278,16 @@ OP(variance, struct tensor x, struct tensor q, int n, unsigned how, const real *
  * to the next, A = x x^T, Q = I; each row W = a I + b A + c A A, Q <- Q W, A <- W (A W); x <- Q x
  * (or x Q). Q of the first row is W. Of x in bf16 every A, W and product of them rounds once to f16,
  * which holds POLAR_GRAM_SCALE A, and Q once more to bf16 before Q x (orthogonalisation.md 2, 3). */
-OP(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned how);
+OPW(polar, struct tensor x, int n, const double (*coef)[3], int iters, unsigned how);
 /* The update from x (n R,C): variance q f32 with blend (1 - beta2, device), one a row (n R,1) or, where
  * R < C, one a column (n,C), norm-preserving; decay, cautious unless how (MUON_ flags) says otherwise;
  * master = w bits : mantissa bits (optimizers.md 4.3, 4.4). lr of matrix i is m->lr * lr_mul[i] (host
  * array of n). w bf16 with mant u16, or w f32 with no mant. q none: x as it is. fit not NULL, device (n,2),
  * where q is none: of matrix i x moves by the rate times fit_i0, and what that leaves, a decay behind it
  * left out, is times fit_i1. */
-OP(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
-   const float *lr_mul, const real *blend, const real *fit, unsigned how, const struct muon_step *m,
-   const struct step_gate *gate);
+OPW(normuon, struct tensor w, struct tensor mant, struct tensor q, struct tensor x, int n,
+    const float *lr_mul, const real *blend, const real *fit, unsigned how,
+    const struct muon_step *m, const struct step_gate *gate);
 /* optimizers.md 3, of n parameters (ADAM_MAX at most) that do not overlap, elementwise; one
  * rounding an operation, none contracted; 1 - beta is formed in double. Any may be empty. */
 OP(adam, const struct adam_param *p, int n);
@@ -298,15 +303,16 @@ OP(amax_history, real *top, struct tensor history, struct tensor each,
    const struct step_gate *gate);
 /* out[0] = the sum of squares of all elements of n tensors (f32, bf16; ADAM_MAX at most); not finite
  * where an element is not. Sums in f64, one rounding. */
-OP(squares, real *out, const struct tensor *t, int n);
+OPW(squares, real *out, const struct tensor *t, int n);
 /* Decides on a step whose gradients' sum of squares is *squares times (optimizers.md 2.5). */
 OP(step_gate, struct step_gate *gate, const real *squares, real times, real limit, real unscale);
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
 /* Copies matrices of w as q says: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
  * turned = their transpose. A NaN makes the scale NaN. */
-OP(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
+OPW(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */
 OP(finite, int32_t *bad, struct tensor t);
 
 #undef OP
+#undef OPW
