@@ -1,15 +1,17 @@
-/* bias.cu - what follows a product, and back (track-3.md 2, 3):
- *   bias       y = y + b (+ residual), or max(y + b, 0)^2
- *   bias_bwd   dy <- 2 dy sqrt(post) where there is a post; db += sum over rows of dy
+/* bias.cu - products with a bias, and back (track-3.md 2, 3):
+ *   linear_bias      y = scale x w^T + b (+ residual), or max(scale x w^T + b, 0)^2
+ *   bias_bwd         db += sum over rows of dy
+ *   relu2_bias_bwd   dpre = 2 scale (dout w2) sqrt(post), db += sum over rows of dpre
  *
- * y, residual, dy, post (T,O) bf16, b and db (1,O) bf16 or f32; one rounding. Bandwidth-bound: forward
- * 2 T O elements, 3 T O with a residual (at T = 65536: 201 MB and 302 MB at O = 768, 47 and 71 us at
- * 4.25 TB/s), backward T O, with post 3 T O. db: a block adds up 256 columns of some rows, a lane eight
- * of them; warps and blocks are added in a fixed order.
+ * On Hopper the product's kernel does the rest as its epilogue (sm90/gemm.cu), but for a bias alone. Elsewhere
+ * a pass of bandwidth follows cuBLASLt's product: 2 T O elements, 3 T O with a residual or post (at T = 65536:
+ * 201 MB and 302 MB at O = 768, 47 and 71 us at 4.25 TB/s). bias_bwd reads T O. db: a block adds up 256 columns
+ * of some rows, a lane eight of them; warps and blocks are added in a fixed order.
  */
 #include "bias.h"
 #include "gpu.h"
 #include "row.h"
+#include "sm90/gemm.h"
 
 enum { THREADS = 256, WARPS = THREADS / 32, TILE = 256 }; /* TILE: columns of a block's sums */
 
@@ -38,21 +40,43 @@ __global__ static void __launch_bounds__(THREADS)
     store8(y + 8 * i, x);
 }
 
-void gpu_bias(struct ops *o, struct tensor y, struct tensor b, struct tensor residual, bool relu2)
+static void add_bias(struct cuda_ops *c, struct tensor y, struct tensor b, struct tensor residual,
+                     bool relu2)
 {
-    struct cuda_ops *c = cuda_of(o);
     int64_t n8 = tensor_count(y) / 8;
 
     cuda_launch_waiting(c);
-    assert(y.dtype == DT_BF16 && (!b.data || tensor_count(b) == y.cols));
-    assert(!residual.data || (residual.dtype == DT_BF16 && residual.cols == y.cols));
-    if (c->failed || !n8 ||
-        !CUDA_NEED(c, y.cols % 8 == 0, "outputs of a product with a bias are a multiple of 8"))
+    if (c->failed || !n8)
         return;
     bias_forward<<<(unsigned)((n8 - 1) / THREADS + 1), THREADS, 0, c->stream>>>(
         (bf16 *)y.data, b.data, b.dtype == DT_F32, (const bf16 *)residual.data, relu2, n8,
         (int)(y.cols / 8));
     CUDA_LAUNCHED(c);
+}
+
+static bool can_do(struct cuda_ops *c, struct tensor w, int64_t in, int64_t out)
+{
+    return !c->failed && CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") &&
+           CUDA_NEED(c, in % 8 == 0 && out % 8 == 0,
+                     "products with a bias have widths of multiples of 8");
+}
+
+void gpu_linear_bias(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                     const real *scale, struct tensor b, struct tensor residual, bool relu2)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    assert(y.dtype == DT_BF16 && tensor_count(b) == y.cols);
+    assert(!residual.data || (residual.dtype == DT_BF16 && residual.cols == y.cols && !relu2));
+    if (!can_do(c, w, x.cols, y.cols) || !x.rows)
+        return;
+    if (!c->portable && !o->rows_apart && (relu2 || residual.data)) {
+        cuda_launch_waiting(c);
+        gemm_bias(c, y, x, w, scale, b, residual);
+        return;
+    }
+    gpu_linear(o, y, x, w, scale, {});
+    add_bias(c, y, b, residual, relu2);
 }
 
 /* partial (gridDim.y, cols), or NULL. */
@@ -114,22 +138,51 @@ void column_sums_add(struct cuda_ops *c, struct tensor sum, struct tensor x, flo
     cuda_add_partials(c, sum.data, sum.dtype, partial, (int)grid.y, (int)x.cols);
 }
 
-void gpu_bias_bwd(struct ops *o, struct tensor db, struct tensor dy, struct tensor post)
+/* post: dy <- 2 dy sqrt(post) first. db may be none. */
+static void sums_of(struct cuda_ops *c, struct tensor db, struct tensor dy, struct tensor post,
+                    float *partial)
 {
-    struct cuda_ops *c = cuda_of(o);
     dim3 grid = grid_of(c, dy.rows, dy.cols);
-    float *partial = NULL;
 
-    assert(dy.dtype == DT_BF16 && (!db.data || tensor_count(db) == dy.cols));
-    assert(!post.data || (post.dtype == DT_BF16 && post.cols == dy.cols));
-    if (db.data)
-        partial = (float *)cuda_workspace(c, column_sums_bytes(c, dy.rows, dy.cols));
-    if (c->failed || c->counting || !dy.rows || (db.data && !partial) ||
-        !CUDA_NEED(c, dy.cols % 8 == 0, "outputs of a product with a bias are a multiple of 8"))
-        return;
     column_sums<<<grid, THREADS, 0, c->stream>>>(partial, (bf16 *)dy.data, (const bf16 *)post.data,
                                                  (int)dy.rows, (int)dy.cols);
     CUDA_LAUNCHED(c);
     if (db.data)
         cuda_add_partials(c, db.data, db.dtype, partial, (int)grid.y, (int)dy.cols);
+}
+
+void gpu_bias_bwd(struct ops *o, struct tensor db, struct tensor dy)
+{
+    struct cuda_ops *c = cuda_of(o);
+    float *partial = (float *)cuda_workspace(c, column_sums_bytes(c, dy.rows, dy.cols));
+
+    assert(dy.dtype == DT_BF16 && tensor_count(db) == dy.cols);
+    if (!c->failed && !c->counting && dy.rows && partial &&
+        CUDA_NEED(c, dy.cols % 8 == 0, "products with a bias have widths of multiples of 8"))
+        sums_of(c, db, dy, {}, partial);
+}
+
+void gpu_relu2_bias_bwd(struct ops *o, struct tensor dpre, struct tensor db, struct tensor dout,
+                        struct tensor w2, const real *scale, struct tensor post)
+{
+    struct cuda_ops *c = cuda_of(o);
+    size_t tiles = gemm_sums_rows(dout.rows);
+    float *partial = NULL;
+
+    assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && post.dtype == DT_BF16);
+    assert(dpre.cols == w2.cols && dout.cols == w2.rows && dpre.data != post.data);
+    if (db.data)
+        partial = (float *)cuda_workspace(
+            c, c->portable ? column_sums_bytes(c, dpre.rows, dpre.cols) : 4 * tiles * dpre.cols);
+    if (!can_do(c, w2, dout.cols, dpre.cols) || c->counting || !dout.rows || (db.data && !partial))
+        return;
+    if (c->portable) {
+        gpu_linear_bwd_x(o, dpre, dout, w2, scale, false);
+        sums_of(c, db, dpre, post, partial);
+        return;
+    }
+    cuda_launch_waiting(c);
+    gemm_bias_relu2_bwd(c, dpre, partial, dout, w2, scale, post);
+    if (db.data)
+        cuda_add_partials(c, db.data, db.dtype, partial, (int)tiles, (int)dpre.cols);
 }

@@ -217,7 +217,6 @@ void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
         portable_backward(c, cuda_cut(&at, portable_bytes(dpre)), dpre, g8, in.codes, w2_8.codes,
                           scale, in.factor, in.follow, post);
     else
-        gemm_relu2_bwd_fp8(c, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow,
-                                post);
+        gemm_relu2_bwd_fp8(c, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow, post);
     cuda_gemm_codes(c, dx, g8, in.back, w1_8, NULL, {});
 }

@@ -198,17 +198,19 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     a.qkv = (const bf16 *)raw.data;
     a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.v = (bf16 *)v.data;
     a.factor = (float *)factor.data;
-    bool record = !bias.data && !a.rope_f32; /* what the one kernel knows */
-    if (record && in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart) {
+    a.bias = bias.data, a.bias_f32 = bias.dtype == DT_F32;
+    if (in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart &&
+        !(a.table && (a.bias || a.rope_f32))) {
         cuda_launch_waiting(c);
         qkv_gemm(c, x, w, scale, &a);
         return;
     }
-    gpu_linear(o, raw, x, w, scale, {});
-    if (bias.data && s->cache) /* attention_cached may read raw itself */
-        gpu_bias(o, raw, bias, {}, false);
-    else
-        a.bias = bias.data, a.bias_f32 = bias.dtype == DT_F32;
+    if (bias.data && s->cache) { /* attention_cached may read raw itself */
+        gpu_linear_bias(o, raw, x, w, scale, bias, {}, false);
+        a.bias = NULL;
+    } else {
+        gpu_linear(o, raw, x, w, scale, {});
+    }
     cuda_launch_waiting(c);
     c->qkv = a;
     if (!s->cache || s->cache->values_apart || !b->apart || c->portable)

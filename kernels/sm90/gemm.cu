@@ -7,6 +7,9 @@
  *   RELU2_BWD       dpre = 2 scale (x w^T) max(pre,0)            reads x, w, post; writes dpre
  *                   max(pre,0) = sqrt(post), off by 2^-10 of it
  *   RELU2_BWD_FP8   the same with f x8 w8^T, x8 e5m2, w8 e4m3; g8 = e5m2(u dpre)    writes g8 too
+ *   BIAS_RELU2      post = max(scale x w^T + b,0)^2              reads x, w, b; writes post
+ *   BIAS_SUM        out = scale x w^T + b + in                   reads x, w, b, in
+ *   BIAS_RELU2_BWD  dpre as RELU2_BWD's, w (K,F), and of each tile the sums over its tokens, f32
  *   SUM, SUM_FP8    out = scale x w^T + in, of bf16 or of e4m3   reads x, w, in
  *   E4M3, E5M2      out = f x8 w8^T, x8 of that type: the MLP's other products in fp8
  *
@@ -27,9 +30,26 @@
 namespace
 {
 
-enum form { RELU2, RELU2_BWD, SUM, RELU2_FP8, RELU2_CODES, RELU2_BWD_FP8, SUM_FP8, E4M3, E5M2 };
-constexpr bool backward(enum form f) { return f == RELU2_BWD || f == RELU2_BWD_FP8; }
-constexpr bool adds(enum form f) { return f == SUM_FP8 || f == SUM; }
+enum form {
+    RELU2,
+    RELU2_BWD,
+    SUM,
+    BIAS_RELU2,
+    BIAS_SUM,
+    BIAS_RELU2_BWD,
+    RELU2_FP8,
+    RELU2_CODES,
+    RELU2_BWD_FP8,
+    SUM_FP8,
+    E4M3,
+    E5M2
+};
+constexpr bool backward(enum form f)
+{
+    return f == RELU2_BWD || f == RELU2_BWD_FP8 || f == BIAS_RELU2_BWD;
+}
+constexpr bool adds(enum form f) { return f == SUM_FP8 || f == SUM || f == BIAS_SUM; }
+constexpr bool has_bias(enum form f) { return f == BIAS_RELU2 || f == BIAS_SUM; }
 constexpr bool reads_in(enum form f) { return backward(f) || adds(f); }
 constexpr bool takes_codes(enum form f) { return f >= RELU2_FP8; }
 constexpr enum operands operands_of(enum form f)
@@ -38,11 +58,18 @@ constexpr enum operands operands_of(enum form f)
 }
 constexpr bool gives_codes(enum form f) { return f == RELU2_CODES || f == RELU2_BWD_FP8; }
 
-/* Returns a register of an 8x8 matrix of the finished tile, from what it holds of `in` and its two
- * sums d. */
+/* Returns a register of an 8x8 matrix of the finished tile, from what it holds of `in`, its two
+ * sums d and their feature's bias. */
 template <enum form FORM>
-__device__ __forceinline__ uint32_t finish_pair(uint32_t in, const float *d, float factor)
+__device__ __forceinline__ uint32_t finish_pair(uint32_t in, const float *d, float factor,
+                                                float bias)
 {
+    if (FORM == BIAS_SUM)
+        return bf16_pack(factor * d[0] + bias + bf16_lo(in), factor * d[1] + bias + bf16_hi(in));
+    if (FORM == BIAS_RELU2) {
+        float lo = relu(factor * d[0] + bias), hi = relu(factor * d[1] + bias);
+        return bf16_pack(lo * lo, hi * hi);
+    }
     if (backward(FORM)) {
         float lo = sqrt_approx(bf16_lo(in)), hi = sqrt_approx(bf16_hi(in));
         return bf16_pack(factor * d[0] * lo, factor * d[1] * hi);
@@ -72,12 +99,16 @@ template <enum form FORM> __device__ __forceinline__ uint2 codes_at(uint32_t at,
 enum { FACTORS = 3 };
 template <enum form FORM> struct epilogue {
     static constexpr enum operands OF = operands_of(FORM);
+    static constexpr bool W_IN_OUT = FORM == BIAS_RELU2_BWD;
     static constexpr bool READS = reads_in(FORM);
     static constexpr bool CLEARS = false;
 
     uint8_t *codes;
-    int tokens, features; /* of codes */
+    int tokens, features;
     const float *factors[FACTORS], *u; /* in device memory; factors: NULL: 1 */
+    const void *bias; /* (F) */
+    bool bias_f32;
+    float *sums; /* (tiles of tokens, F): of what BIAS_RELU2_BWD writes; or NULL */
 
     __device__ __forceinline__ float factor() const
     {
@@ -106,18 +137,47 @@ template <enum form FORM> struct epilogue {
                         panel ? make_uint4(b.x, b.y, a.x, a.y) : make_uint4(a.x, a.y, b.x, b.y));
         }
     }
+    /* The sums of a tile's tokens: a feature's lie in the four lanes of its row. */
+    __device__ __forceinline__ void write_sums(float (&sum)[2][2], const out_tile &p) const
+    {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int feature = p.feature + 64 * (i / 2) + 16 * warp + 8 * (i % 2) + lane / 4;
+            float s = sum[i / 2][i % 2];
+            s += __shfl_xor_sync(~0u, s, 1);
+            s += __shfl_xor_sync(~0u, s, 2);
+            if (lane % 4 == 0 && feature < features)
+                sums[(int64_t)(p.token / TOKENS) * features + feature] = s;
+        }
+    }
     __device__ __forceinline__ void ahead(const out_tile &) const {}
     __device__ __forceinline__ void finish(const layout &l, const maps &m, const float (&d)[2][80],
                                            float factor, int n, const out_tile &p, int group) const
     {
-        auto pair = [&](uint32_t in, const float *two) {
-            return finish_pair<FORM>(in, two, factor);
-        };
+        float b[2][2] = {}, sum[2][2] = {};
 
+        if (has_bias(FORM))
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int feature = p.feature + 64 * (i / 2) + threadIdx.x / 32 % 4 * 16 + 8 * (i % 2) +
+                              threadIdx.x % 32 / 4;
+                b[i / 2][i % 2] = feature < features ? load_any(bias, bias_f32, feature) : 0;
+            }
         if (READS)
             barrier_wait(l.in_full, n & 1);
-        transpose_panel<READS>(l.tile, d[0], pair);
-        transpose_panel<READS>(l.tile + PANEL_BYTES, d[1], pair);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            transpose_panel<READS>(
+                l.tile + i * PANEL_BYTES, d[i], [&](uint32_t in, const float *two, int half) {
+                    uint32_t out = finish_pair<FORM>(in, two, factor, b[i][half]);
+                    if (FORM == BIAS_RELU2_BWD)
+                        sum[i][half] += bf16_lo(out) + bf16_hi(out);
+                    return out;
+                });
+        if (FORM == BIAS_RELU2_BWD && sums)
+            write_sums(sum, p);
         shared_written();
         named_wait(WRITTEN + group, WARPGROUP);
         if (threadIdx.x % WARPGROUP == 0) {
@@ -144,17 +204,24 @@ template <enum form FORM> struct epilogue {
 
 /* The operands of a launch; in, codes: where its epilogue has them. */
 struct tensors {
-    struct tensor out, x, w, in, codes;
+    struct tensor out, x, w, in, codes, bias;
+    float *sums;
 };
 
 template <enum form FORM>
 void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const float *f1 = NULL,
          const float *f2 = NULL, const float *u = NULL)
 {
-    assert(t.out.rows == t.x.rows && t.out.cols == t.w.rows);
-    gemm_launch(
-        c, t.x, t.w, t.in, t.out,
-        epilogue<FORM>{ (uint8_t *)t.codes.data, (int)t.x.rows, (int)t.w.rows, { f0, f1, f2 }, u });
+    assert(t.out.rows == t.x.rows && t.out.cols == (FORM == BIAS_RELU2_BWD ? t.w.cols : t.w.rows));
+    gemm_launch(c, t.x, t.w, t.in, t.out,
+                epilogue<FORM>{ (uint8_t *)t.codes.data,
+                                (int)t.x.rows,
+                                (int)t.out.cols,
+                                { f0, f1, f2 },
+                                u,
+                                t.bias.data,
+                                t.bias.dtype == DT_F32,
+                                t.sums });
 }
 
 } /* namespace */
@@ -190,6 +257,23 @@ void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct ten
               const float *scale, struct tensor in)
 {
     run<SUM>(c, { out, x, w, in }, scale);
+}
+
+void gemm_bias(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
+               const float *scale, struct tensor bias, struct tensor in)
+{
+    if (in.data)
+        run<BIAS_SUM>(c, { out, x, w, in, {}, bias }, scale);
+    else
+        run<BIAS_RELU2>(c, { out, x, w, {}, {}, bias }, scale);
+}
+
+size_t gemm_sums_rows(int64_t tokens) { return (size_t)div_up(tokens, TOKENS); }
+
+void gemm_bias_relu2_bwd(struct cuda_ops *c, struct tensor dpre, float *sums, struct tensor x,
+                         struct tensor w, const float *scale, struct tensor post)
+{
+    run<BIAS_RELU2_BWD>(c, { dpre, x, w, post, {}, {}, sums }, scale);
 }
 
 void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,

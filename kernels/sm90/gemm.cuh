@@ -14,6 +14,7 @@
  *
  *     struct double_it {                                // an epilogue, passed to the kernel
  *         static constexpr operands OF = BF16_BF16;
+ *         static constexpr bool W_IN_OUT = false;       // true: w is (K,F) in place of (F,K), bf16
  *         static constexpr bool READS = false;          // true: finish() finds maps.in in the tile
  *         static constexpr bool CLEARS = false;         // true: no sum of the tile before stays in
  *                                                       // a register while finish() runs
@@ -92,7 +93,7 @@ struct out_tile {
     }
 };
 
-__device__ void produce(const layout &l, const maps &m, const tile_work &k)
+template <bool W_IN_OUT> __device__ void produce(const layout &l, const maps &m, const tile_work &k)
 {
     uint32_t it = 0;
     int rank = cluster_rank();
@@ -103,7 +104,12 @@ __device__ void produce(const layout &l, const maps &m, const tile_work &k)
             const place at = l.r.at(it);
             const uint32_t w = l.r.slot(at), x = w + W_BYTES + rank * HALF_X;
             l.r.acquire(at);
-            load_box(w, &m.w, kb * k.depth, p.feature, l.r.full(at));
+            if (W_IN_OUT)
+                for (int i = 0; i < 2; i++)
+                    load_box(w + i * (W_BYTES / 2), &m.w, p.feature + 64 * i, kb * k.depth,
+                             l.r.full(at));
+            else
+                load_box(w, &m.w, kb * k.depth, p.feature, l.r.full(at));
             load_box_to(3, x, &m.x, kb * k.depth, p.token + rank * TOKENS / 2, l.r.full(at));
         }
     }
@@ -121,7 +127,7 @@ __device__ void produce_in(const layout &l, const maps &m, const tile_work &k)
 }
 
 /* 32 bytes of K. */
-template <enum operands OF>
+template <enum operands OF, bool W_IN_OUT>
 __device__ __forceinline__ void product(float (&d)[80], uint64_t w, uint64_t x, int add)
 {
     if (OF == E4M3_E5M2)
@@ -129,11 +135,11 @@ __device__ __forceinline__ void product(float (&d)[80], uint64_t w, uint64_t x, 
     else if (OF == E4M3_E4M3)
         wgmma_e4m3(d, w, x, add);
     else
-        wgmma<false, false>(d, w, x, add);
+        wgmma<W_IN_OUT, false>(d, w, x, add);
 }
 
 /* The sums of the CTA's n-th tile, d[i] of its features 64 i .. + 63, in the consumer's turn. */
-template <enum operands OF>
+template <enum operands OF, bool W_IN_OUT>
 __device__ __forceinline__ void tile_products(float (&d)[2][80], const layout &l,
                                               const tile_work &k, int n, int group)
 {
@@ -143,13 +149,15 @@ __device__ __forceinline__ void tile_products(float (&d)[2][80], const layout &l
 #pragma unroll 4 /* 2 to 4% over none */
     for (int kb = 0; kb < k.kblocks; kb++, it++) {
         const place at = l.r.at(it);
-        uint64_t w = operand<false>(l.r.slot(at)), x = operand<false>(l.r.slot(at) + W_BYTES);
+        uint64_t w = operand<W_IN_OUT>(l.r.slot(at)), x = operand<false>(l.r.slot(at) + W_BYTES);
+        const int w_step =
+            W_IN_OUT ? 16 * 128 >> 4 : 2; /* 16 rows of K, or 16 numbers along a row */
         l.r.wait(at);
         wgmma_begin();
 #pragma unroll
         for (int i = 0; i < DEPTH_BYTES / 32; i++) {
-            product<OF>(d[0], w + 2 * i, x + 2 * i, kb || i);
-            product<OF>(d[1], w + (64 * 128 >> 4) + 2 * i, x + 2 * i, kb || i);
+            product<OF, W_IN_OUT>(d[0], w + w_step * i, x + 2 * i, kb || i);
+            product<OF, W_IN_OUT>(d[1], w + (64 * 128 >> 4) + w_step * i, x + 2 * i, kb || i);
         }
         wgmma_commit();
         wgmma_wait<1>();
@@ -167,9 +175,9 @@ __device__ __forceinline__ uint32_t tile_at(uint32_t panel, uint32_t token, uint
     return panel + swizzle128(token, chunk);
 }
 
-/* The sums of 64 features into a panel of the tile, pairs of features packed by pack(in, two sums):
- * 16 features and 16 tokens a warp and step, five steps' loads in flight. READS: in is what the
- * tile holds there. */
+/* The sums of 64 features into a panel of the tile, pairs of tokens packed by pack(in, two sums, half):
+ * 16 features and 16 tokens a warp and step, five steps' loads in flight. The sums are of feature
+ * lane / 4 of the warp's, + 8 half. READS: in is what the tile holds there. */
 template <bool READS, typename F>
 __device__ __forceinline__ void transpose_panel(uint32_t panel, const float (&d)[80], F pack)
 {
@@ -189,7 +197,7 @@ __device__ __forceinline__ void transpose_panel(uint32_t panel, const float (&d)
         for (int i = 0; i < FLIGHT; i++) {
 #pragma unroll
             for (int m = 0; m < 4; m++)
-                x[i][m] = pack(x[i][m], d + 8 * (j + i) + 2 * m);
+                x[i][m] = pack(x[i][m], d + 8 * (j + i) + 2 * m, m % 2);
             store_transposed(at + (j + i) * STEP, x[i]);
         }
     }
@@ -219,7 +227,7 @@ __device__ void consume(const layout &l, const maps &m, const tile_work &k, cons
             for (int i = 0; i < 80; i++)
                 d[0][i] = d[1][i] = 0;
         e.ahead(p);
-        tile_products<E::OF>(d, l, k, n, group);
+        tile_products<E::OF, E::W_IN_OUT>(d, l, k, n, group);
         named_wait(STAGING + group, 2 * WARPGROUP);
         e.finish(l, m, d, factor, n, p, group);
         named_arrive(STAGING + 1 - group, 2 * WARPGROUP);
@@ -249,7 +257,7 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
     with_roles<40, 232>(
         [&] {
             if (threadIdx.x == 0)
-                produce(l, m, k);
+                produce<E::W_IN_OUT>(l, m, k);
             if (E::READS && threadIdx.x == 32)
                 produce_in(l, m, k);
             __syncwarp();
@@ -261,26 +269,27 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
 
 /* -- host -------------------------------------------------------------------------------- */
 
-tile_work work_of(struct tensor x, struct tensor w)
+tile_work work_of(struct tensor x, struct tensor w, bool w_in_out)
 {
-    int pairs = div_up(w.rows, CLUSTER * FEATURES), depth = depth_of(x);
+    int64_t features = w_in_out ? w.cols : w.rows, in = w_in_out ? w.rows : w.cols;
+    int pairs = div_up(features, CLUSTER * FEATURES), depth = depth_of(x);
 
-    assert(x.cols == w.cols && x.cols % 8 == 0 && w.rows % 8 == 0 && depth == depth_of(w));
+    assert(x.cols == in && in % 8 == 0 && features % 8 == 0 && depth == depth_of(w));
     return { pairs, pairs * div_up(x.rows, TOKENS), div_up(x.cols, depth), depth };
 }
 
-/* Describes x (T,K), w (F,K) and, where the epilogue has them, in and out (T,F), and launches. */
+/* Describes x (T,K), w (F,K; W_IN_OUT: K,F) and, where the epilogue has them, in and out (T,F), and launches. */
 template <typename E>
 void gemm_launch(struct cuda_ops *c, struct tensor x, struct tensor w, struct tensor in,
                  struct tensor out, const E &e)
 {
-    const tile_work k = work_of(x, w);
+    const tile_work k = work_of(x, w, E::W_IN_OUT);
     dim3 grid(min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER));
     maps m = {};
 
     if (c->failed)
         return;
-    if (map_boxes(&m.w, w, FEATURES) && map_boxes(&m.x, x, TOKENS / 2) &&
+    if (map_boxes(&m.w, w, E::W_IN_OUT ? k.depth : FEATURES) && map_boxes(&m.x, x, TOKENS / 2) &&
         (!in.data || map_boxes(&m.in, in, TOKENS)) && (!out.data || map_boxes(&m.out, out, TOKENS)))
         CUDA_TRY(c, launch_kernel({ grid, ROLE_THREADS, c->stream, SHARED_BYTES, CLUSTER },
                                   gemm_tiles<E>, m, k, e));

@@ -28,6 +28,16 @@ void gemm_relu2_bwd_fp8(struct cuda_ops *c, struct tensor dpre, struct tensor g8
 void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
               const float *scale, struct tensor in);
 
+/* Computes out = scale x w^T + bias + in, which may be out; without in post = max(scale x w^T + bias,0)^2.
+ * bias (1,F) f32 or bf16. scale in device memory; NULL: 1. */
+void gemm_bias(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
+               const float *scale, struct tensor bias, struct tensor in);
+/* Computes dpre = 2 scale (x w) sqrt(post), w (K,F), and sums (gemm_sums_rows(T),F), whose columns add up
+ * to dpre's; sums NULL: none. */
+void gemm_bias_relu2_bwd(struct cuda_ops *c, struct tensor dpre, float *sums, struct tensor x,
+                         struct tensor w, const float *scale, struct tensor post);
+size_t gemm_sums_rows(int64_t tokens);
+
 /* Computes out = scale x_scale w_scale x8 w8^T (+ in, which may be out; of e4m3 alone): x8 e4m3 or e5m2, w8
  * e4m3. The scales in device memory; NULL: 1. */
 void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,

@@ -43,7 +43,33 @@ struct part {
     }
 };
 
+/* The biases of a thread's channels, eight of each half of the head whose features begin at `from`; zeros
+ * without. */
+__device__ __forceinline__ void load_biases(float (&b)[2][8], const qkv_args &a, int from)
+{
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int m = 0; m < 8; m++)
+            b[n][m] = a.bias ? load_any(a.bias, a.bias_f32, from + n * (FEATURES / 2) + m) : 0;
+}
+
+/* Unpacks 16 numbers of the tile; OTHER: and adds the biases. */
+template <bool OTHER>
+__device__ __forceinline__ void unpack_row(float (&x)[2][8], const uint4 (&packed)[2],
+                                           const float (&b)[2][8])
+{
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        unpack8(x[n], packed[n]);
+#pragma unroll
+        for (int m = 0; OTHER && m < 8; m++)
+            x[n][m] += b[n][m];
+    }
+}
+
 /* Finishes a head of q or k: norm, rotation, and its rows of q or k. */
+template <bool OTHER>
 __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, int head, bool key,
                                             int token)
 {
@@ -53,13 +79,21 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
     const bool moved[2] = { quarter, quarter || (key && a.key_offset == KEY_OFFSET_HALF) };
     bf16 *const out = (key ? a.k : a.q) + head * FEATURES + first;
     float *const factor = a.factor + (int64_t)(key * a.heads + head) * a.tokens;
+    auto angles =
+        [&](int step) { /* where the token's row of rope has the lower half's four pairs */
+                        int t = min(token + mine.token(step), a.tokens - 1),
+                            p = a.paired ? 2 * t + (head & 1) : t;
+                        return (int64_t)p * (FEATURES / 2) + first;
+        };
     uint4 turn[STEPS]; /* cosine and sine of four pairs of the lower half */
+    float b[2][8];
 
+    if (OTHER)
+        load_biases(b, a, key * d + head * FEATURES + first);
+    else
 #pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        int t = min(token + mine.token(i), a.tokens - 1), p = a.paired ? 2 * t + (head & 1) : t;
-        turn[i] = *(const uint4 *)((const bf16 *)a.rope + (int64_t)p * (FEATURES / 2) + first);
-    }
+        for (int i = 0; i < STEPS; i++)
+            turn[i] = *(const uint4 *)((const bf16 *)a.rope + angles(i));
 #pragma unroll
     for (int i = 0; i < STEPS; i += GROUP) {
         uint4 packed[GROUP][2];
@@ -68,8 +102,7 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
 #pragma unroll
         for (int j = 0; j < GROUP; j++) {
             float x[2][8];
-            unpack8(x[0], packed[j][0]);
-            unpack8(x[1], packed[j][1]);
+            unpack_row<OTHER>(x, packed[j], b);
             r[j] = dot8(x[0], x[0]) + dot8(x[1], x[1]);
         }
 #pragma unroll
@@ -84,12 +117,16 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
         for (int j = 0; j < GROUP; j++) {
             const int t = token + mine.token(i + j);
             const uint32_t by[4] = { turn[i + j].x, turn[i + j].y, turn[i + j].z, turn[i + j].w };
-            float x[2][8];
-            unpack8(x[0], packed[j][0]);
-            unpack8(x[1], packed[j][1]);
+            float x[2][8], exact[8];
+            unpack_row<OTHER>(x, packed[j], b);
+            if (OTHER && a.rope_f32)
+                load8(exact, (const float *)a.rope + angles(i + j));
+            else if (OTHER)
+                load8(exact, (const bf16 *)a.rope + angles(i + j));
 #pragma unroll
             for (int m = 0; m < 4; m++) {
-                float c = r[j] * bf16_lo(by[m]), s = r[j] * bf16_hi(by[m]);
+                float c = r[j] * (OTHER ? exact[2 * m] : bf16_lo(by[m]));
+                float s = r[j] * (OTHER ? exact[2 * m + 1] : bf16_hi(by[m]));
                 float even = x[0][2 * m], odd = x[0][2 * m + 1];
                 x[0][2 * m] = c * even + s * odd;
                 x[0][2 * m + 1] = c * odd - s * even;
@@ -112,12 +149,16 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
 }
 
 /* Finishes a head of v without a table. */
+template <bool OTHER>
 __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a, int head,
                                               int token)
 {
     const part mine;
     bf16 *const out = a.v + head * FEATURES + mine.first();
+    float b[2][8];
 
+    if (OTHER)
+        load_biases(b, a, (2 * a.heads + head) * FEATURES + mine.first());
 #pragma unroll
     for (int i = 0; i < STEPS; i += GROUP) {
         uint4 packed[GROUP][2];
@@ -126,6 +167,11 @@ __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a
         for (int j = 0; j < GROUP; j++) {
             const int t = token + mine.token(i + j);
             bf16 *to = out + (int64_t)t * a.heads * FEATURES;
+            if (OTHER) {
+                float x[2][8];
+                unpack_row<OTHER>(x, packed[j], b);
+                packed[j][0] = pack8(x[0]), packed[j][1] = pack8(x[1]);
+            }
             if (t < a.tokens)
                 store16(to, packed[j][0]), store16(to + FEATURES / 2, packed[j][1]);
         }
@@ -199,8 +245,10 @@ __device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int to
         }
 }
 
-struct epilogue {
+/* OTHER: biases, if any, and angles of any type; no table. */
+template <bool OTHER> struct epilogue {
     static constexpr enum operands OF = BF16_BF16;
+    static constexpr bool W_IN_OUT = false;
     static constexpr bool READS = false;
     static constexpr bool CLEARS = true; /* else 1,272 bytes spill */
 
@@ -220,7 +268,7 @@ struct epilogue {
     __device__ __forceinline__ void finish(const layout &l, const maps &, const float (&d)[2][80],
                                            float factor, int, const out_tile &p, int group) const
     {
-        auto pack = [&](uint32_t, const float *two) {
+        auto pack = [&](uint32_t, const float *two, int) {
             return bf16_pack(factor * two[0], factor * two[1]);
         };
 
@@ -228,11 +276,11 @@ struct epilogue {
         transpose_panel<false>(l.tile + PANEL_BYTES, d[1], pack);
         named_wait(WRITTEN + group, WARPGROUP);
         if (which(p) < 2)
-            finish_head(l, a, head(p), which(p) == 1, p.token);
-        else if (which(p) == 2 && a.table)
+            finish_head<OTHER>(l, a, head(p), which(p) == 1, p.token);
+        else if (!OTHER && which(p) == 2 && a.table)
             finish_gated_values(l, a, head(p), p.token);
         else if (which(p) == 2)
-            finish_values(l, a, head(p), p.token);
+            finish_values<OTHER>(l, a, head(p), p.token);
     }
 };
 
@@ -243,5 +291,10 @@ void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float 
 {
     assert(a->head_dim == QKV_GEMM_HEAD && !a->pos && !a->slot);
     assert(x.dtype == DT_BF16 && x.rows == a->tokens && w.rows == 3 * a->heads * FEATURES);
-    gemm_launch(c, x, w, {}, {}, epilogue{ *a, scale });
+    if (a->bias || a->rope_f32) {
+        assert(!a->table);
+        gemm_launch(c, x, w, {}, {}, epilogue<true>{ *a, scale });
+    } else {
+        gemm_launch(c, x, w, {}, {}, epilogue<false>{ *a, scale });
+    }
 }

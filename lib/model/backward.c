@@ -55,10 +55,10 @@ static void own_mlp_backward(struct model *m, struct acts *a, struct layer_acts 
     struct tensor dm = stream_tensor(a, product->dout);
 
     if (m->p.down_bias)
-        o->bias_bwd(o, layer_vector(m->p.down_bias, i, true), dm, NO_TENSOR);
+        o->bias_bwd(o, layer_vector(m->p.down_bias, i, true), dm);
     o->linear_bwd_w(o, bank_rows(down->g, d, at), lambda.grad, dm, l->post, w2, lambda.value, add);
-    o->linear_bwd_x(o, a->dpost, dm, w2, lambda.value, false);
-    o->bias_bwd(o, layer_vector(m->p.up_bias, i, true), a->dpost, l->post);
+    o->relu2_bias_bwd(o, a->dpost, layer_vector(m->p.up_bias, i, true), dm, w2, lambda.value,
+                      l->post);
     o->linear_bwd_w(o, bank_rows(up->g, f, at), NULL, a->dpost, l->y2, w1, NULL, add);
     rows_done(m, up, f * at, f);
     rows_done(m, down, d * at, d);
@@ -100,7 +100,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     if (spec->out_gate >= 0)
         gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (p->o_bias)
-        o->bias_bwd(o, layer_vector(p->o_bias, i, true), dproduct, NO_TENSOR);
+        o->bias_bwd(o, layer_vector(p->o_bias, i, true), dproduct);
     o->linear_bwd_w(o, g.o, p->out[i].grad, dproduct, l->gated, w.o, p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, w.o, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
@@ -126,7 +126,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     if (g.bias.data && !add)
         o->zero(o, g.bias);
     if (g.bias.data)
-        o->bias_bwd(o, g.bias, a->raw, NO_TENSOR);
+        o->bias_bwd(o, g.bias, a->raw);
     attention_done(m, i);
     o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
 }

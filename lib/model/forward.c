@@ -5,9 +5,10 @@
 static void biased_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                           const real *scale, struct tensor bias, struct tensor residual)
 {
-    o->linear(o, y, x, w, scale, bias.data ? NO_TENSOR : residual);
     if (bias.data)
-        o->bias(o, y, bias, residual, false);
+        o->linear_bias(o, y, x, w, scale, bias, residual, false);
+    else
+        o->linear(o, y, x, w, scale, residual);
 }
 
 /* Attn(y), record-61.md 2.4; plus the stream, where no mix adds it. */
@@ -88,12 +89,10 @@ static void own_mlp_forward(struct model *m, struct acts *a, int i)
 
     model_need(m, m->p.up_bank);
     model_need(m, m->p.down_bank);
-    if (bias.data) {
-        o->linear(o, l->post, l->y2, up, NULL, NO_TENSOR);
-        o->bias(o, l->post, bias, NO_TENSOR, true);
-    } else {
+    if (bias.data)
+        o->linear_bias(o, l->post, l->y2, up, NULL, bias, NO_TENSOR, true);
+    else
         o->linear_relu2(o, l->post, l->y2, up);
-    }
     biased_linear(o, stream_tensor(a, product->out), l->post,
                   bank_rows(m->p.down_bank->w, m->recipe->model.width, at),
                   stream_scalar(m, a, product->scale).value, layer_vector(m->p.down_bias, i, false),

@@ -115,10 +115,16 @@ OPW(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struc
 OPW(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
     struct tensor post);
 
-/* y (T,O) = y + b (+ residual), or with relu2 max(y + b, 0)^2; b (1,O) or none. y may be residual. */
-OP(bias, struct tensor y, struct tensor b, struct tensor residual, bool relu2);
-/* With post (T,O), relu2's result: dy <- 2 dy sqrt(post) first. db += sum_t dy_t, unless db is none. */
-OPW(bias_bwd, struct tensor db, struct tensor dy, struct tensor post);
+/* y (T,O) = scale x w^T + b (+ residual), or with relu2 max(scale x w^T + b, 0)^2: x (T,I), w (O,I), b (1,O), scale
+ * NULL: 1. */
+OP(linear_bias, struct tensor y, struct tensor x, struct tensor w, const real *scale,
+   struct tensor b, struct tensor residual, bool relu2);
+/* db (1,O) += sum_t dy_t. */
+OPW(bias_bwd, struct tensor db, struct tensor dy);
+/* dpre = 2 scale (dout w2) sqrt(post), db += sum_t dpre_t unless it is none: dout (T,D), w2 (D,F), post and dpre
+ * (T,F), db (1,F). */
+OPW(relu2_bias_bwd, struct tensor dpre, struct tensor db, struct tensor dout, struct tensor w2,
+    const real *scale, struct tensor post);
 /* Rows of w (n E, D), of n heads of E: in each head row 2m = from's row m, row 2m + 1 = from's row m + E/2,
  * m < E/4; behind them from's other rows in their order. back: the inverse. Types may differ. */
 OP(pair_rows, struct tensor w, struct tensor from, int head_dim, bool back);

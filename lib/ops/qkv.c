@@ -122,9 +122,10 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
              struct tensor bias, const struct qkv_shape *s, struct rope r, struct tensor y,
              struct tensor gate, struct tensor table, const struct batch *b)
 {
-    cpu_linear(o, raw, x, w, scale, NO_TENSOR);
     if (has(bias))
-        cpu_bias(o, raw, bias, NO_TENSOR, false);
+        cpu_linear_bias(o, raw, x, w, scale, bias, NO_TENSOR, false);
+    else
+        cpu_linear(o, raw, x, w, scale, NO_TENSOR);
     struct layout l = layout_of(o, s, r, y, gate, table, b);
     real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.size), u[GATE_WIDTH];
     real *of_q = real_ptr(factor), *of_k = of_q ? of_q + l.heads * l.tokens : NULL;

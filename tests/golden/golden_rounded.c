@@ -132,17 +132,18 @@ static void norm_bwd(struct ops *o, struct tensor dx, bool add, struct tensor dg
     rounded(dx);
 }
 
-static void bias(struct ops *o, struct tensor y, struct tensor b, struct tensor residual,
-                 bool relu2)
+static void linear_bias(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                        const real *scale, struct tensor b, struct tensor residual, bool relu2)
 {
-    cpu.bias(o, y, b, residual, relu2);
+    cpu.linear_bias(o, y, x, w, scale, b, residual, relu2);
     rounded(y);
 }
 
-static void bias_bwd(struct ops *o, struct tensor db, struct tensor dy, struct tensor post)
+static void relu2_bias_bwd(struct ops *o, struct tensor dpre, struct tensor db, struct tensor dout,
+                           struct tensor w2, const real *scale, struct tensor post)
 {
-    cpu.bias_bwd(o, db, dy, post);
-    rounded(dy);
+    cpu.relu2_bias_bwd(o, dpre, db, dout, w2, scale, post);
+    rounded(dpre);
 }
 
 static void linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
@@ -286,8 +287,8 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->linear_t = linear_t;
     t->norm = norm;
     t->norm_bwd = norm_bwd;
-    t->bias = bias;
-    t->bias_bwd = bias_bwd;
+    t->linear_bias = linear_bias;
+    t->relu2_bias_bwd = relu2_bias_bwd;
     t->linear_relu2 = linear_relu2;
     t->linear_relu2_fp8 = linear_relu2_fp8;
     t->linear_t_fp8 = linear_t_fp8;

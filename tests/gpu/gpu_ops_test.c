@@ -132,26 +132,6 @@ static void test_norm(int tokens, int width, enum dtype gains, bool add)
         same("dgain", dgain, f32_tolerance, sqrt((double)tokens * width));
 }
 
-static void test_bias(int tokens, int width, enum dtype type, bool residual, bool relu2)
-{
-    struct both y = drawn(tokens, width, 1), dy = drawn(tokens, width, 1);
-    struct both b = draw(blank_as(type, type, 1, width), 1);
-    struct both db = draw(blank_as(DT_F32, DT_F32, 1, width), 1);
-    struct both r = residual ? drawn(tokens, width, 1) : none;
-
-    snprintf(label, sizeof label, "bias T=%d O=%d %s residual=%d relu2=%d", tokens, width,
-             dtype_name(type), residual, relu2);
-    ON_BOTH
-    o->bias(o, ON(y, o), ON(b, o), ON(r, o), relu2);
-    same_bf16("y", y);
-    take_over(y);
-    ON_BOTH
-    o->bias_bwd(o, ON(db, o), ON(dy, o), relu2 ? ON(y, o) : NO_TENSOR);
-    same_bf16("dy", dy);
-    /* The GPU sums dy as it is rounded. */
-    same("db", db, relu2 ? bf16_tolerance : f32_tolerance, sqrt((double)tokens * width));
-}
-
 static void test_pair_rows(int rows, int width, int head_dim)
 {
     struct both from = draw(blank_as(DT_F32, DT_F32, rows, width), 1);
@@ -660,12 +640,6 @@ static void test_small(void)
         test_norm(13, 264, DT_BF16, true);
         test_norm(300, 768, DT_F32, true);
         test_norm(37, 1024, DT_NONE, false);
-    }
-    if (check_of("bias")) {
-        test_bias(1, 8, DT_F32, false, false);
-        test_bias(13, 264, DT_BF16, true, false);
-        test_bias(300, 768, DT_F32, true, false);
-        test_bias(1001, 96, DT_BF16, false, true);
     }
     if (check_of("pair_rows")) {
         test_pair_rows(4, 3, 4);

@@ -63,6 +63,49 @@ static void test_mlp(int tokens, int width, int hidden, bool add, bool scaled)
     same_bf16("in place", kept);
 }
 
+/* Products with biases: with the squared ReLU, with a residual, alone; and back. */
+static void test_bias(int tokens, int width, int hidden, enum dtype type, bool scaled)
+{
+    struct both x = drawn(tokens, width, 1), w1 = weight(hidden, width, 0.1);
+    struct both b1 = draw(blank_as(type, type, 1, hidden), 1), w2 = weight(width, hidden, 0.1);
+    struct both b2 = draw(blank_as(type, type, 1, width), 1), r = drawn(tokens, width, 1);
+    struct both post = blank(tokens, hidden), kept = blank(tokens, hidden);
+    struct both out = blank(tokens, width), alone = blank(tokens, hidden);
+    struct both dpre = blank(tokens, hidden), again = blank(tokens, hidden);
+    struct both dout = drawn(tokens, width, 1), scale = scaled ? number(-0.6) : none;
+    struct both db1 = draw(blank_as(DT_F32, DT_F32, 1, hidden), 1);
+    struct both db2 = draw(blank_as(DT_F32, DT_F32, 1, width), 1);
+
+    snprintf(label, sizeof label, "bias T=%d D=%d F=%d %s scale=%d", tokens, width, hidden,
+             dtype_name(type), scaled);
+    for (int64_t i = 0; i < tensor_count(kept.c); i++) {
+        double z = normal();
+        set(kept.c, i, bf16_round((float)(z > 0 ? z * z : 0)));
+    }
+    send(kept);
+    ON_BOTH
+    {
+        o->linear_bias(o, ON(post, o), ON(x, o), ON(w1, o), NULL, ON(b1, o), NO_TENSOR, true);
+        o->linear_bias(o, ON(out, o), ON(kept, o), ON(w2, o), REAL(scale, o), ON(b2, o), ON(r, o),
+                       false);
+        o->linear_bias(o, ON(alone, o), ON(x, o), ON(w1, o), REAL(scale, o), ON(b1, o), NO_TENSOR,
+                       false);
+        o->bias_bwd(o, ON(db2, o), ON(dout, o));
+        o->relu2_bias_bwd(o, ON(dpre, o), ON(db1, o), ON(dout, o), ON(w2, o), REAL(scale, o),
+                          ON(kept, o));
+        o->relu2_bias_bwd(o, ON(again, o), NO_TENSOR, ON(dout, o), ON(w2, o), REAL(scale, o),
+                          ON(kept, o));
+    }
+    same_bf16("post", post);
+    same_bf16("out", out);
+    same_bf16("alone", alone);
+    same_bf16("dpre", dpre);
+    same_bf16("dpre without a bias", again);
+    same("db2", db2, f32_tolerance, sqrt((double)tokens * width));
+    /* The GPU sums dpre as it is rounded. */
+    same("db1", db1, bf16_tolerance, sqrt((double)tokens * hidden));
+}
+
 /* post8 is e4m3(post / 4) of the post beside it, to the bit; the first is in the saturated range. */
 static void codes_of(struct tensor post8, struct tensor post)
 {
@@ -434,6 +477,12 @@ static void test_small(void)
         test_mlp(500, 72, 904, false, false);
         test_mlp(1000, 200, 392, true, false);
     }
+    if (check_of("bias linear")) {
+        test_bias(1, 8, 16, DT_F32, false);
+        test_bias(33, 72, 136, DT_BF16, true);
+        test_bias(161, 264, 72, DT_F32, true);
+        test_bias(check_small() ? 500 : 1000, 136, 904, DT_BF16, false);
+    }
     if (check_of("linear_relu2")) {
         test_relu2_fp8(1, 16, 16);
         test_relu2_fp8(33, 48, 144);
@@ -464,6 +513,8 @@ static void test_real(void)
         test_mlp(2048, 768, 3072, false, false);
         test_mlp(2048, 768, 3072, true, true);
     }
+    if (check_of("bias linear"))
+        test_bias(2048, 768, 3072, DT_F32, true);
     if (check_of("linear_relu2"))
         test_relu2_fp8(2048, 768, 3072);
     if (check_of("linear_relu2 linear"))

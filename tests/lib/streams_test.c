@@ -109,22 +109,10 @@ static void on_norm(struct ops *o, struct tensor y, struct tensor x, struct tens
     was.norm(o, y, x, gain);
 }
 
-static const real *scaled_by; /* the product before a bias, of an MLP's hidden layer */
-
-static void on_bias(struct ops *o, struct tensor y, struct tensor b, struct tensor residual,
-                    bool relu2)
+/* A product that a residual is added to; scale: of an MLP's hidden layer. */
+static void on_product(struct tensor y, struct tensor x, const real *scale, struct tensor residual)
 {
-    if (residual.data) {
-        struct call *c = new_call(PRODUCT, y.data, NULL);
-        c->term[0].x = residual.data, c->term[1].coef = scaled_by;
-    }
-    was.bias(o, y, b, residual, relu2);
-}
-
-static void on_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                      const real *scale, struct tensor residual)
-{
-    scaled_by = NULL;
+    const real *scaled_by = NULL;
     for (int i = 0; i < MAX_LAYERS; i++)
         if (x.data && x.data == at_hand->layer[i].post.data)
             scaled_by = scale;
@@ -132,6 +120,19 @@ static void on_linear(struct ops *o, struct tensor y, struct tensor x, struct te
         struct call *c = new_call(PRODUCT, y.data, NULL);
         c->term[0].x = residual.data, c->term[1].coef = scaled_by;
     }
+}
+
+static void on_linear_bias(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                           const real *scale, struct tensor b, struct tensor residual, bool relu2)
+{
+    on_product(y, x, scale, residual);
+    was.linear_bias(o, y, x, w, scale, b, residual, relu2);
+}
+
+static void on_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                      const real *scale, struct tensor residual)
+{
+    on_product(y, x, scale, residual);
     was.linear(o, y, x, w, scale, residual);
 }
 
@@ -151,7 +152,7 @@ static void record(struct ops *o)
     o->mix_norm = on_mix, o->lanes_mix = on_lanes, o->skip_gate = on_skip;
     o->token_coefs = on_coefs, o->gather = on_gather;
     o->linear = on_linear, o->linear_t = on_linear_t;
-    o->norm = on_norm, o->bias = on_bias;
+    o->norm = on_norm, o->linear_bias = on_linear_bias;
 }
 
 /* -- what is printed -------------------------------------------------------------------------- */
