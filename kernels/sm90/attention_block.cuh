@@ -33,22 +33,16 @@ template <int E> struct block {
     {
         if (E < 64)
             return r * ROW_BYTES + ((c ^ ((r >> 1) & 3)) << 4);
-        return (c >> 3) * PANEL_BYTES + r * ROW_BYTES + (((c & 7) ^ (r & 7)) << 4);
+        return (c >> 3) * PANEL_BYTES + swizzle128(r, c & 7);
     }
-    /* wgmma matrix descriptor of a block at this address. Low word: address / 16 and, used
-     * MN-major only, the offset / 16 of the next panel; high word: offset / 16 of the next 8
-     * rows and the swizzle (64 or 128 bytes). Only the low word varies: 32-bit sums suffice. */
+    /* Low word of the descriptor of a block at this address (wgmma.h), and the descriptor. */
     static __device__ __forceinline__ uint32_t desc(uint32_t addr)
     {
-        return PANEL_BYTES / 16 << 16 | (addr & 0x3ffff) >> 4;
+        return descriptor_low(addr, PANEL_BYTES);
     }
     static __device__ __forceinline__ uint64_t operand(uint32_t desc)
     {
-        uint64_t d;
-        asm("mov.b64 %0, {%1, %2};"
-            : "=l"(d)
-            : "r"(desc), "r"((E < 64 ? 2u : 1u) << 30 | 8 * ROW_BYTES / 16));
-        return d;
+        return descriptor<ROW_BYTES>(desc);
     }
     /* Added to a descriptor: step k of 16 channels (K-major), of 16 rows (MN-major). */
     static __device__ __forceinline__ constexpr int step_k(int k)

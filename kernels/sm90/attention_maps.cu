@@ -5,52 +5,49 @@
 namespace
 {
 
+CUtensorMapSwizzle swizzle_of(cuuint32_t panel)
+{
+    return panel < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+}
+
 /* x: (rows, heads * E) bf16; boxes of 64 rows and one panel, as struct block stores them. */
 bool map_of(CUtensorMap *map, const struct attn_shape *s, const void *x)
 {
-    const int panel = s->head_dim < 64 ? s->head_dim : 64;
-    const cuuint64_t size[2] = { (cuuint64_t)s->heads * s->head_dim, (cuuint64_t)s->rows };
-    const cuuint64_t stride[1] = { size[0] * 2 };
-    const cuuint32_t box[2] = { (cuuint32_t)panel, BLOCK }, step[2] = { 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)x, size, stride, box,
-                            step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                            panel < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    const cuuint32_t panel = s->head_dim < 64 ? s->head_dim : 64;
+    const cuuint64_t d = (cuuint64_t)s->heads * s->head_dim;
+    return encode_map<2>(map, { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                x,
+                                { d, (cuuint64_t)s->rows },
+                                { 2 * d },
+                                { panel, BLOCK },
+                                swizzle_of(panel) });
 }
 
 /* Gradients of x, a token's row each `stride` numbers: boxes as those of x, channels by rows of a
  * token by tokens. */
 bool map_of_grad(CUtensorMap *map, const struct attn_shape *s, const void *x, int64_t stride)
 {
-    const int panel = s->head_dim < 64 ? s->head_dim : 64, pair = s->cu_mul;
-    const cuuint64_t size[3] = { (cuuint64_t)s->heads * s->head_dim, (cuuint64_t)pair,
-                                 (cuuint64_t)(s->rows / pair) };
-    const cuuint64_t strides[2] = { size[0] * 2, (cuuint64_t)stride * 2 };
-    const cuuint32_t box[3] = { (cuuint32_t)panel, (cuuint32_t)pair, (cuuint32_t)(BLOCK / pair) };
-    const cuuint32_t step[3] = { 1, 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-    return encode && pair <= 2 &&
-           encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)x, size, strides, box, step,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  panel < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    const cuuint32_t panel = s->head_dim < 64 ? s->head_dim : 64, pair = s->cu_mul;
+    const cuuint64_t d = (cuuint64_t)s->heads * s->head_dim;
+    return pair <= 2 && encode_map<3>(map, { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                             x,
+                                             { d, pair, (cuuint64_t)s->rows / pair },
+                                             { 2 * d, 2 * (cuuint64_t)stride },
+                                             { panel, pair, BLOCK / pair },
+                                             swizzle_of(panel) });
 }
 
 /* x: (rows, cols) of 4-byte numbers; boxes of `box` columns of one row. */
 bool map_of_words(CUtensorMap *map, CUtensorMapDataType type, const void *x, int rows, int cols,
-                  int box_cols)
+                  cuuint32_t box)
 {
-    const cuuint64_t size[2] = { (cuuint64_t)cols, (cuuint64_t)rows };
-    const cuuint64_t stride[1] = { size[0] * 4 };
-    const cuuint32_t box[2] = { (cuuint32_t)box_cols, 1 }, step[2] = { 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-    return encode &&
-           encode(map, type, 2, (void *)x, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return encode_map<2>(map, { type,
+                                x,
+                                { (cuuint64_t)cols, (cuuint64_t)rows },
+                                { 4 * (cuuint64_t)cols },
+                                { box, 1 },
+                                CU_TENSOR_MAP_SWIZZLE_NONE,
+                                CU_TENSOR_MAP_L2_PROMOTION_NONE });
 }
 bool map_of_stat(CUtensorMap *map, const struct attention_call *c, const float *x)
 {
