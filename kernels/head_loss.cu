@@ -247,6 +247,7 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float l
         a.loss[t * a.losses + 1] = next;
 }
 
+/* A second row an SM, whose loads run while the first one sums. */
 template <bool FP8, bool ROUND, bool ANY>
 __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 {
