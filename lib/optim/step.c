@@ -65,11 +65,8 @@ static struct adam_param adam_param(const struct optim *z, int i, struct fp8_cop
     struct adam_param a = optim_weight(z, i, copy);
 
     a.g = p->g_own, a.m = q->exp_avg, a.v = q->exp_avg_sq;
-    /* In a joined rule the mantissa is a master of cut weights. */
-    a.master = q->master;
-    if (q->mantissa.data && !rule_is_adam(&p->spec->rule))
-        a.master = (struct row_scaled){ .t = q->mantissa };
-    a.truncate = p->spec->truncate || !rule_is_adam(&p->spec->rule);
+    a.master = optim_master(q);
+    a.truncate = p->spec->truncate || q->mantissa.data;
     a.largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL;
     a.beta1 = p->spec->beta1, a.beta2 = p->spec->beta2;
     a.decay = (enum adam_decay)r->optimizer.adam.decay;
