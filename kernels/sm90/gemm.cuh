@@ -227,7 +227,7 @@ __device__ void consume(const layout &l, const maps &m, const tile_work &k, cons
 }
 
 template <typename E>
-__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
+__global__ void __launch_bounds__(ROLE_THREADS, 1)
     gemm_tiles(const __grid_constant__ maps m, const __grid_constant__ tile_work k,
                const __grid_constant__ E e)
 {

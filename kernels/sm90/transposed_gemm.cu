@@ -230,7 +230,7 @@ template <typename OUT, bool ADD> __device__ void consume(const ring &r, const w
 }
 
 template <typename OUT, bool ADD>
-__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
+__global__ void __launch_bounds__(ROLE_THREADS, 1)
     transposed_product(const __grid_constant__ maps m, work k)
 {
 #ifdef SM90_CODE
