@@ -252,7 +252,6 @@ __global__ void __launch_bounds__(ROLE_THREADS, 1)
                 produce(l, m, k);
             if (E::READS && threadIdx.x == 32)
                 produce_in(l, m, k);
-            __syncwarp();
         },
         [&](int group) { consume(l, m, k, e, group); });
     cluster_sync(); /* no CTA leaves while the other one may write into its shared memory */

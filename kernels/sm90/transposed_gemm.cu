@@ -245,7 +245,6 @@ __global__ void __launch_bounds__(ROLE_THREADS, 1)
         [&] {
             if (threadIdx.x == 0)
                 produce(r, m, k);
-            __syncwarp();
         },
         [&](int group) { consume<OUT, ADD>(r, k, group); });
     cluster_sync(); /* no CTA leaves while the other one may write into its shared memory */
