@@ -106,7 +106,7 @@ EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC),$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model decode)
 EMU_TRAIN = $(BUILD)/emu/gpt-train
 # Where an op has another kernel for GPUs before Hopper, what tests it runs once more with that.
-PORTABLE_OPS := model $(patsubst kernels/%.cu,%,$(shell grep -lw 'portable' $(wildcard kernels/*.cu)))
+PORTABLE_OPS := model $(patsubst kernels/%.cu,%,$(shell grep -lE '\b(portable|[a-z0-9]+_portable)\b' $(wildcard kernels/*.cu)))
 EMU_PORTABLE = $(patsubst %,$(BUILD)/emu/portable_%_test,ops optim products polar attention model decode)
 EMU_CXX   = $(CXX) -std=c++17 -O1 $(ARCH) $(FP) -w -Wno-psabi -D_GNU_SOURCE -Itests/emu \
             -isystem $(CUDA_HOME)/include -I$(BUILD)/emu/src/kernels -Ilib $(TEST_INC)

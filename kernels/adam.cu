@@ -76,7 +76,7 @@ __global__ static void __launch_bounds__(ROW_THREADS) adam_any_rows(const __grid
     if (q.out.codes)
         fold_amax(q.out, most);
 }
-/* One of rows too long for that. */
+/* Updates rows too long for that. 85 registers: 3 CTAs of 256 threads an SM. */
 __global__ static void __launch_bounds__(THREADS, 3) adam_any_long(const __grid_constant__ job q)
 {
     __shared__ uint4 warps[2][THREADS / 32];

@@ -264,13 +264,14 @@ size_t cut_plan(struct attention_plan *p, const struct attn_shape *s, void *memo
 }
 
 /* Cuts the memory that backward has beside the plan; returns its bytes. */
-size_t cut_sums(struct attention_plan *p, const struct attn_shape *s, bool portable, void *memory)
+size_t cut_sums(struct attention_plan *p, const struct attn_shape *s,
+                const struct attention_path *path, void *memory)
 {
     struct cutter c = { (char *)memory, 0 };
     const size_t rows = (size_t)s->heads * p->padded;
     c.take(&p->lse2, rows);
     c.take(&p->delta, rows);
-    if (portable) {
+    if (path->sums_dq) {
         c.take(&p->dq_sums, rows * s->head_dim);
         c.take(&p->added, rows / 32);
     }
@@ -341,16 +342,17 @@ cudaError_t attention_plans(cudaStream_t stream, const struct attn_shape *s, int
     return launch_plans(stream, &all, n);
 }
 
-size_t attention_workspace_bytes(const struct attn_shape *s, bool portable, bool backward)
+size_t attention_workspace_bytes(const struct attn_shape *s, const struct attention_path *path,
+                                 bool backward)
 {
     struct attention_plan p;
     const size_t plan = cut_plan(&p, s, NULL);
-    return plan + (backward ? cut_sums(&p, s, portable, NULL) : 0);
+    return plan + (backward ? cut_sums(&p, s, path, NULL) : 0);
 }
 
-cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                              void *out, float *lse, const void *q, const void *k, const void *v,
-                              void *workspace)
+cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s,
+                              const struct attention_path *path, void *out, float *lse,
+                              const void *q, const void *k, const void *v, void *workspace)
 {
     struct attention_call c;
     cudaError_t e = begin_planned(stream, &c, s, workspace);
@@ -358,13 +360,13 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, b
     if (e != cudaSuccess || s->rows == 0)
         return e;
     c.lse = lse;
-    return (portable ? attention_mma_forward : attention_sm90_forward)(stream, &c, out, q, k, v);
+    return path->forward(stream, &c, out, q, k, v);
 }
 
-cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                               const struct attention_grads *g, const void *dout, const void *q,
-                               const void *k, const void *v, const float *lse, const float *delta,
-                               void *workspace)
+cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s,
+                               const struct attention_path *path, const struct attention_grads *g,
+                               const void *dout, const void *q, const void *k, const void *v,
+                               const float *lse, const float *delta, void *workspace)
 {
     struct attention_call c;
     cudaError_t e = begin_planned(stream, &c, s, workspace);
@@ -372,12 +374,17 @@ cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, 
     if (e != cudaSuccess || s->rows == 0)
         return e;
     c.grads = *g;
-    cut_sums(&c.p, s, portable, (char *)workspace + attention_workspace_bytes(s, portable, false));
+    cut_sums(&c.p, s, path, (char *)workspace + attention_workspace_bytes(s, path, false));
     pad_rows<<<row_blocks(&c), PLAN_THREADS, 0, stream>>>(c, lse, delta);
     if ((e = cudaGetLastError()) != cudaSuccess)
         return e;
-    return (portable ? attention_mma_backward : attention_sm90_backward)(stream, &c, dout, q, k, v);
+    return path->backward(stream, &c, dout, q, k, v);
 }
+
+const struct attention_path attention_native = { attention_sm90_forward, attention_sm90_backward,
+                                                 false, true };
+const struct attention_path attention_portable = { attention_mma_forward, attention_mma_backward,
+                                                   true, false };
 
 void gpu_attention_plan(struct ops *o, const struct attn_shape *s, int n)
 {
@@ -392,12 +399,13 @@ void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
                    struct tensor k, struct tensor v, const struct attn_shape *s)
 {
     struct cuda_ops *c = cuda_of(o);
-    void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, false));
+    const struct attention_path *path = c->path->attention;
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(s, path, false));
 
     assert(q.dtype == DT_BF16 && lse.dtype == DT_F32);
     if (workspace)
-        CUDA_TRY(c, attention_forward(c->stream, s, c->portable, out.data, (float *)lse.data,
-                                      q.data, k.data, v.data, workspace));
+        CUDA_TRY(c, attention_forward(c->stream, s, path, out.data, (float *)lse.data, q.data,
+                                      k.data, v.data, workspace));
 }
 
 void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
@@ -406,9 +414,10 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
                        struct tensor delta, const struct attn_shape *s, const struct qk_made *m)
 {
     struct cuda_ops *c = cuda_of(o);
-    void *workspace = cuda_workspace(c, attention_workspace_bytes(s, c->portable, true));
+    const struct attention_path *path = c->path->attention;
+    void *workspace = cuda_workspace(c, attention_workspace_bytes(s, path, true));
     /* The kernels that turn gradients back themselves read a table of bf16. */
-    bool raw = !c->portable && m->rope.table.dtype == DT_BF16,
+    bool raw = path->raw_grads && m->rope.table.dtype == DT_BF16,
          raw_keys = raw && m->shape.key_offset == KEY_OFFSET_NONE;
     int64_t d = dqkv.cols / 3;
     __nv_bfloat16 *to = (__nv_bfloat16 *)dqkv.data;
@@ -424,10 +433,9 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
         g.dk = to + d, g.dk_stride = 3 * d;
     if (raw && values == VALUES_JOINED)
         g.dv = to + 2 * d, g.dv_stride = 3 * d;
-    if (!workspace ||
-        !CUDA_TRY(c, attention_backward(c->stream, s, c->portable, &g, dout.data, q.data, k.data,
-                                        v.data, (const float *)lse.data, (const float *)delta.data,
-                                        workspace)))
+    if (!workspace || !CUDA_TRY(c, attention_backward(c->stream, s, path, &g, dout.data, q.data,
+                                                      k.data, v.data, (const float *)lse.data,
+                                                      (const float *)delta.data, workspace)))
         return;
     if (!raw_keys)
         cuda_raw_grads(c, dqkv, raw ? NULL : dq.data, dk.data,

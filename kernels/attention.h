@@ -3,10 +3,10 @@
  * The kernels behind the ops attention and attention_bwd, without struct ops:
  *
  *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
- *     void *ws = ... attention_workspace_bytes(&s, portable, true) bytes, 256-byte aligned ...
- *     e = attention_forward(stream, &s, portable, out, lse, q, k, v, ws);
+ *     void *ws = ... attention_workspace_bytes(&s, path, true) bytes, 256-byte aligned ...
+ *     e = attention_forward(stream, &s, path, out, lse, q, k, v, ws);
  *     struct attention_grads g = { dq, dk, dv, heads * 128, heads * 128, heads * 128 };
- *     e = attention_backward(stream, &s, portable, &g, dout, q, k, v, lse, delta, ws);
+ *     e = attention_backward(stream, &s, path, &g, dout, q, k, v, lse, delta, ws);
  *
  * q, k, v, out and their gradients are bf16 (rows, heads * head_dim), row-major without
  * gaps, 16-byte aligned; lse is f32 (heads, rows), natural logarithm. Query row p sees keys
@@ -35,17 +35,18 @@ cudaError_t attention_plans(cudaStream_t stream, const struct attn_shape *s, int
 /* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128; cu is in
  * device memory, not descending from 0, entries past the last document >= all tokens; window >= 0,
  * scale > 0. */
-size_t attention_workspace_bytes(const struct attn_shape *s, bool portable, bool backward);
+size_t attention_workspace_bytes(const struct attn_shape *s, const struct attention_path *path,
+                                 bool backward);
 
-/* cudaErrorInvalidValue for a shape outside the above; else the launches' own errors.
- * portable: the kernels for any GPU (attention_mma.cu), else Hopper's, as cuda_ops.portable. */
-cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                              void *out, float *lse, const void *q, const void *k, const void *v,
-                              void *workspace);
+/* cudaErrorInvalidValue for a shape outside the above; else the launches' own errors. path: the
+ * kernels for any GPU, attention_portable (attention_mma.cu), or Hopper's, attention_native. */
+cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s,
+                              const struct attention_path *path, void *out, float *lse,
+                              const void *q, const void *k, const void *v, void *workspace);
 
 /* Where gradients go: bf16, a token's row each dq_stride numbers and so on; a token has cu_mul
  * rows, side by side. With factor, dq is the gradient of raw q (op_list.h, attention_bwd), with
- * raw_keys dk that of raw k: on Hopper alone, elsewhere factor is NULL and strides are those of a
+ * raw_keys dk that of raw k: where path.raw_grads, elsewhere factor is NULL and strides are those of a
  * token's row. */
 struct attention_grads {
     void *dq, *dk, *dv;
@@ -56,10 +57,20 @@ struct attention_grads {
     const void *rope; /* bf16 (rows, head_dim / 2) */
 };
 
+struct attention_call; /* attention_plan.cuh */
+struct attention_path {
+    cudaError_t (*forward)(cudaStream_t stream, const struct attention_call *c, void *out,
+                           const void *q, const void *k, const void *v);
+    cudaError_t (*backward)(cudaStream_t stream, const struct attention_call *c, const void *dout,
+                            const void *q, const void *k, const void *v);
+    bool sums_dq; /* in memory, in f32 */
+    bool raw_grads; /* backward knows attention_grads.factor */
+};
+
 /* delta (heads, rows) f32 = sum over channels of dout * out. */
-cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s, bool portable,
-                               const struct attention_grads *g, const void *dout, const void *q,
-                               const void *k, const void *v, const float *lse, const float *delta,
-                               void *workspace);
+cudaError_t attention_backward(cudaStream_t stream, const struct attn_shape *s,
+                               const struct attention_path *path, const struct attention_grads *g,
+                               const void *dout, const void *q, const void *k, const void *v,
+                               const float *lse, const float *delta, void *workspace);
 
 #endif

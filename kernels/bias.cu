@@ -54,31 +54,6 @@ static void add_bias(struct cuda_ops *c, struct tensor y, struct tensor b, struc
     CUDA_LAUNCHED(c);
 }
 
-static bool can_do(struct cuda_ops *c, struct tensor w, int64_t in, int64_t out)
-{
-    return !c->failed && CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") &&
-           CUDA_NEED(c, in % 8 == 0 && out % 8 == 0,
-                     "products with a bias have widths of multiples of 8");
-}
-
-void gpu_linear_bias(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                     const real *scale, struct tensor b, struct tensor residual, bool relu2)
-{
-    struct cuda_ops *c = cuda_of(o);
-
-    assert(y.dtype == DT_BF16 && tensor_count(b) == y.cols);
-    assert(!residual.data || (residual.dtype == DT_BF16 && residual.cols == y.cols && !relu2));
-    if (!can_do(c, w, x.cols, y.cols) || !x.rows)
-        return;
-    if (!c->portable && !o->rows_apart && (relu2 || residual.data)) {
-        cuda_launch_waiting(c);
-        gemm_bias(c, y, x, w, scale, b, residual);
-        return;
-    }
-    gpu_linear(o, y, x, w, scale, {});
-    add_bias(c, y, b, residual, relu2);
-}
-
 /* partial (gridDim.y, cols), or NULL. */
 __global__ static void __launch_bounds__(THREADS)
     column_sums(float *partial, bf16 *dy, const bf16 *post, int rows, int cols)
@@ -151,6 +126,84 @@ static void sums_of(struct cuda_ops *c, struct tensor db, struct tensor dy, stru
         cuda_add_partials(c, db.data, db.dtype, partial, (int)grid.y, (int)dy.cols);
 }
 
+/* -- the two paths ----------------------------------------------------------------------------------- */
+
+/* partial, sums_bytes(): for the sums over rows of dpre, where db is given. */
+struct bias_path {
+    void (*product)(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
+                    const float *scale, struct tensor b, struct tensor residual, bool relu2);
+    void (*relu2_bwd)(struct cuda_ops *c, struct tensor dpre, struct tensor db, struct tensor dout,
+                      struct tensor w2, const float *scale, struct tensor post, float *partial);
+    size_t (*sums_bytes)(const struct cuda_ops *c, int64_t rows, int64_t cols);
+};
+
+static void product_portably(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
+                             const float *scale, struct tensor b, struct tensor residual,
+                             bool relu2)
+{
+    gpu_linear(&c->ops, y, x, w, scale, {});
+    add_bias(c, y, b, residual, relu2);
+}
+
+static void product_natively(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
+                             const float *scale, struct tensor b, struct tensor residual,
+                             bool relu2)
+{
+    if (!relu2 && !residual.data)
+        product_portably(c, y, x, w, scale, b, residual, relu2);
+    else
+        gemm_bias(c, y, x, w, scale, b, residual);
+}
+
+static void relu2_bwd_portably(struct cuda_ops *c, struct tensor dpre, struct tensor db,
+                               struct tensor dout, struct tensor w2, const float *scale,
+                               struct tensor post, float *partial)
+{
+    gpu_linear_bwd_x(&c->ops, dpre, dout, w2, scale, false);
+    sums_of(c, db, dpre, post, partial);
+}
+
+static void relu2_bwd_natively(struct cuda_ops *c, struct tensor dpre, struct tensor db,
+                               struct tensor dout, struct tensor w2, const float *scale,
+                               struct tensor post, float *partial)
+{
+    gemm_bias_relu2_bwd(c, dpre, partial, dout, w2, scale, post);
+    if (db.data)
+        cuda_add_partials(c, db.data, db.dtype, partial, (int)gemm_sums_rows(dpre.rows),
+                          (int)dpre.cols);
+}
+
+static size_t tile_sums_bytes(const struct cuda_ops *, int64_t rows, int64_t cols)
+{
+    return gemm_sums_rows(rows) * cols * sizeof(float);
+}
+
+const struct bias_path bias_native = { product_natively, relu2_bwd_natively, tile_sums_bytes };
+const struct bias_path bias_portable = { product_portably, relu2_bwd_portably, column_sums_bytes };
+
+/* -- the ops ----------------------------------------------------------------------------------------- */
+
+static bool can_do(struct cuda_ops *c, struct tensor w, int64_t in, int64_t out)
+{
+    return !c->failed && CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") &&
+           CUDA_NEED(c, in % 8 == 0 && out % 8 == 0,
+                     "products with a bias have widths of multiples of 8");
+}
+
+void gpu_linear_bias(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                     const real *scale, struct tensor b, struct tensor residual, bool relu2)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    assert(y.dtype == DT_BF16 && tensor_count(b) == y.cols);
+    assert(!residual.data || (residual.dtype == DT_BF16 && residual.cols == y.cols && !relu2));
+    if (!can_do(c, w, x.cols, y.cols) || !x.rows)
+        return;
+    cuda_launch_waiting(c);
+    (o->rows_apart ? product_portably : c->path->bias->product)(c, y, x, w, scale, b, residual,
+                                                                relu2);
+}
+
 void gpu_bias_bwd(struct ops *o, struct tensor db, struct tensor dy)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -166,23 +219,12 @@ void gpu_relu2_bias_bwd(struct ops *o, struct tensor dpre, struct tensor db, str
                         struct tensor w2, const real *scale, struct tensor post)
 {
     struct cuda_ops *c = cuda_of(o);
-    size_t tiles = gemm_sums_rows(dout.rows);
     float *partial = NULL;
 
     assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && post.dtype == DT_BF16);
     assert(dpre.cols == w2.cols && dout.cols == w2.rows && dpre.data != post.data);
     if (db.data)
-        partial = (float *)cuda_workspace(
-            c, c->portable ? column_sums_bytes(c, dpre.rows, dpre.cols) : 4 * tiles * dpre.cols);
-    if (!can_do(c, w2, dout.cols, dpre.cols) || c->counting || !dout.rows || (db.data && !partial))
-        return;
-    if (c->portable) {
-        gpu_linear_bwd_x(o, dpre, dout, w2, scale, false);
-        sums_of(c, db, dpre, post, partial);
-        return;
-    }
-    cuda_launch_waiting(c);
-    gemm_bias_relu2_bwd(c, dpre, partial, dout, w2, scale, post);
-    if (db.data)
-        cuda_add_partials(c, db.data, db.dtype, partial, (int)tiles, (int)dpre.cols);
+        partial = (float *)cuda_workspace(c, c->path->bias->sums_bytes(c, dpre.rows, dpre.cols));
+    if (can_do(c, w2, dout.cols, dpre.cols) && !c->counting && dout.rows && (!db.data || partial))
+        c->path->bias->relu2_bwd(c, dpre, db, dout, w2, scale, post, partial);
 }

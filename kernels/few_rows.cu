@@ -37,7 +37,8 @@ enum { PAD = 16 }; /* numbers between rows of x in shared memory: other banks */
 
 enum { WARPS = FEW_WARPS, AHEAD = 4 }; /* chunks of 32 in I that a warp loads before it waits */
 
-/* N tiles of 8 rows of x. MIX: it is made here. */
+/* N tiles of 8 rows of x. MIX: it is made here. Two CTAs an SM, 128 registers: the weights of one are
+ * on the way while the other multiplies. */
 template <int N, bool MIX>
 __global__ static void __launch_bounds__(32 * WARPS, 2) by_column(product_args a)
 {
@@ -191,7 +192,8 @@ __device__ __forceinline__ static void send(const float *inbox, int r, int f, in
     send4(inbox + (r / S * S + rank) * 8 * C + f, r % S, v);
 }
 
-/* M tiles of 16 rows of x; 8 C columns a cluster of S blocks, W warps each. MIX: x is made here. */
+/* M tiles of 16 rows of x; 8 C columns a cluster of S blocks, W warps each. MIX: x is made here. B CTAs an SM:
+ * four, 64 registers, where a cluster has little to do. */
 template <int M, int C, int W, int S, bool MIX, int B = M == 1 && S == 8 ? 4 : 1>
 __global__ static void __launch_bounds__(32 * W, B) by_row(product_args a, held h)
 {
@@ -296,7 +298,7 @@ __global__ static void __launch_bounds__(32 * W, B) by_row(product_args a, held 
 }
 
 /* Tiles of 8 C columns with all of I, as many blocks as are resident: while a block has one, the
- * next one comes. At most 16 rows, in shared memory. */
+ * next one comes. At most 16 rows, in shared memory. Two CTAs an SM: 128 registers. */
 template <int C, int W, bool MIX>
 __global__ static void __launch_bounds__(32 * W, 2) by_tiles(product_args a, held h)
 {

@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(THREADS) amax_parts(const input_args a)
 template <bool E5M2>
 static __global__ void __launch_bounds__(THREADS) quantize_input(const input_args a)
 {
-    constexpr float END = E5M2 ? 57344 : 448;
+    constexpr float END = E5M2 ? E5M2_MAX : E4M3_MAX;
     uint32_t most = 0;
 
     for (int i = threadIdx.x; i < a.parts; i += THREADS)

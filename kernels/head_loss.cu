@@ -247,6 +247,7 @@ __device__ static void targets(const row_args &a, int t, bf16 *f, int v, float l
         a.loss[t * a.losses + 1] = next;
 }
 
+/* A second row an SM, whose loads run while the first one sums. */
 template <bool FP8, bool ROUND, bool ANY>
 __global__ static void __launch_bounds__(THREADS, 2) head_row(row_args a)
 {
@@ -413,17 +414,29 @@ static void sum_product(struct cuda_ops *c, weight_sum *sum, struct gemm product
     sum->add = true;
 }
 
-/* Adds the weight gradient of codes: x8t (D,rows), and the gradient's g8 as fp8_work has it. */
-static void sum_codes(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, struct tensor g8,
-                      float alpha)
+/* On each path: adds the weight gradient of codes, x8t (D,rows) and the gradient's g8; and how g8
+ * lies: by tokens as (rows,V), which the product transposes, else as (V,rows). */
+struct head_path {
+    void (*sum_codes)(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, struct tensor g8,
+                      float alpha);
+    bool by_tokens;
+};
+
+static void sum_natively(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, struct tensor g8,
+                         float alpha)
 {
-    if (c->portable) {
-        sum_product(c, sum, { .a = x8t, .b = g8, .tb = true, .alpha = alpha });
-        return;
-    }
     transposed_gemm(c, sum->to, x8t, g8, alpha, sum->add);
     sum->add = true;
 }
+
+static void sum_portably(struct cuda_ops *c, weight_sum *sum, struct tensor x8t, struct tensor g8,
+                         float alpha)
+{
+    sum_product(c, sum, { .a = x8t, .b = g8, .tb = true, .alpha = alpha });
+}
+
+const struct head_path head_native = { sum_natively, true };
+const struct head_path head_portable = { sum_portably, false };
 
 static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw, bool add)
 {
@@ -434,9 +447,7 @@ static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw,
 struct fp8_work {
     float *row_loss;
     struct tensor x8, x8t, w8, w8t; /* x8, x8t: of a span */
-    /* The span's gradient codes: (rows, V) where the weights' product transposes them, else (V,
-     * rows). */
-    struct tensor g8;
+    struct tensor g8; /* the span's gradient codes, as struct head_path says */
     bf16 *logits; /* (rows, V) */
     int64_t rows;
 };
@@ -459,7 +470,7 @@ static void chunk_fp8(struct cuda_ops *c, const fp8_work &k, struct tensor dx, s
                          .tb = true,
                          .alpha = h->g_scale * h->w_scale };
 
-    if (!c->portable) {
+    if (c->path->head->by_tokens) {
         a.gradient = (char *)k.g8.data + at * v;
         a.gradient_row = v;
     }
@@ -467,7 +478,7 @@ static void chunk_fp8(struct cuda_ops *c, const fp8_work &k, struct tensor dx, s
     back.lda = a.gradient_row;
     cuda_gemm(c, &forward);
     row_pass(c, a, h, k.row_loss, tokens, first, real_n);
-    if (c->portable)
+    if (!c->path->head->by_tokens)
         head_transpose(c, k.g8, at, tensor_of(a.gradient, DT_E5M2, n, v), a.gradient_row, real_n);
     cuda_gemm(c, &back);
 }
@@ -478,8 +489,9 @@ static void span_fp8(struct cuda_ops *c, fp8_work *k, struct tensor dx, struct t
 {
     k->x8 = tensor_of(k->x8.data, DT_E4M3, n, x.cols);
     k->x8t = tensor_of(k->x8t.data, DT_E4M3, x.cols, n);
-    k->g8 = c->portable ? tensor_of(k->g8.data, DT_E5M2, w.cols, n)
-                        : tensor_of(k->g8.data, DT_E5M2, least(x.rows - first, n), w.cols);
+    k->g8 = c->path->head->by_tokens
+                ? tensor_of(k->g8.data, DT_E5M2, least(x.rows - first, n), w.cols)
+                : tensor_of(k->g8.data, DT_E5M2, w.cols, n);
     head_quantize(c, k->x8, k->x8t, tensor_rows(x, first, least(x.rows - first, n)), h->x_scale);
     for (int64_t at = 0; at < n; at += k->rows)
         chunk_fp8(c, *k, dx, w, h, x.rows, first + at, at, least(n - at, k->rows));
@@ -515,7 +527,7 @@ static void loss_fp8(struct cuda_ops *c, float *loss, struct tensor dx, struct t
         head_quantize(c, k.w8, k.w8t, w, h->w_scale);
     for (int64_t first = 0; first < tp; first += span) {
         span_fp8(c, &k, dx, x, w, h, first, least(tp - first, span));
-        sum_codes(c, &sum, k.x8t, k.g8, h->x_scale * h->g_scale);
+        c->path->head->sum_codes(c, &sum, k.x8t, k.g8, h->x_scale * h->g_scale);
     }
     sum_end(c, sum, dw, add);
     cuda_add_partials(c, loss, DT_F32, k.row_loss, (int)t, losses);

@@ -167,7 +167,7 @@ static lanes_args args_of(struct cuda_ops *c, struct tensor like, int normed, in
 
 static bool can_do(struct cuda_ops *c, const lanes_args &a)
 {
-    return !c->failed && CUDA_NEED(c, a.d % 8 == 0 && a.d <= 2048, ROW_NEED) && a.rows;
+    return !c->failed && ROW_FITS(c, a.d) && a.rows;
 }
 
 void gpu_lanes_mix(struct ops *o, const struct tensor out[2], struct tensor y, int normed, int n,

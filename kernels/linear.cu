@@ -33,6 +33,29 @@ static void product(struct cuda_ops *c, const struct gemm &g)
         cuda_gemm(c, &g);
 }
 
+/* On each path: y = scale x w^T + residual; and cuda_gemm_codes. */
+struct product_path {
+    void (*sum)(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
+                const float *scale, struct tensor residual);
+    void (*codes)(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
+                  struct fp8_weight w8, const float *scale, struct tensor residual);
+};
+
+static void sum_portably(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
+                         const float *scale, struct tensor residual)
+{
+    product(c, { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });
+}
+
+static void sum_natively(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
+                         const float *scale, struct tensor residual)
+{
+    bool fits = residual.data && w.dtype == DT_BF16 && y.dtype == DT_BF16 && x.rows &&
+                x.cols % 8 == 0 && w.rows % 8 == 0;
+
+    (fits ? gemm_sum : sum_portably)(c, y, x, w, scale, residual);
+}
+
 void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
                 struct tensor residual)
 {
@@ -40,11 +63,8 @@ void gpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w
 
     if (o->rows_apart)
         few_rows(c, { .out = y, .x = x, .w = w, .scale = scale, .add = residual });
-    else if (residual.data && !c->portable && w.dtype == DT_BF16 && y.dtype == DT_BF16 && x.rows &&
-             x.cols % 8 == 0 && w.rows % 8 == 0)
-        gemm_sum(c, y, x, w, scale, residual);
     else
-        product(c, { .out = y, .a = x, .b = w, .tb = true, .add = residual, .scale = scale });
+        c->path->product->sum(c, y, x, w, scale, residual);
 }
 
 void gpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
@@ -72,8 +92,9 @@ __global__ static void multiply_scales(float *factor, const float *a, const floa
 
 /* cuBLASLt gets one factor: given a scale for each operand, anywhere in a tensor of f32, it refused
  * the product (13.0, on an H100), maybe because they were not at multiples of 16 bytes. */
-void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
-                     struct fp8_weight w8, const float *scale, struct tensor residual)
+static void codes_portably(struct cuda_ops *c, struct tensor y, struct tensor x8,
+                           const float *x_scale, struct fp8_weight w8, const float *scale,
+                           struct tensor residual)
 {
     struct gemm g = { .out = y,
                       .a = x8,
@@ -83,15 +104,20 @@ void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, cons
                       .scale = c->codes_factor,
                       .fast = true };
 
-    if (!c->portable) {
-        gemm_fp8(c, y, x8, w8.codes, x_scale, w8.scale, scale, residual);
-        return;
-    }
     if (c->failed || c->counting)
         return;
     multiply_scales<<<1, 1, 0, c->stream>>>(c->codes_factor, x_scale, w8.scale, scale);
     CUDA_LAUNCHED(c);
     cuda_gemm(c, &g);
+}
+
+const struct product_path product_native = { sum_natively, gemm_fp8 };
+const struct product_path product_portable = { sum_portably, codes_portably };
+
+void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
+                     struct fp8_weight w8, const float *scale, struct tensor residual)
+{
+    c->path->product->codes(c, y, x8, x_scale, w8, scale, residual);
 }
 
 void gpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,

@@ -75,7 +75,18 @@ static int blocks_for(const struct cuda_ops *c, int64_t n)
     return (int)(blocks < 8 * c->sms ? blocks : 8 * c->sms);
 }
 
-/* f: in fp8, device; else NULL. post8: none, or codes of post. */
+/* On each path: the forward and the backward, of codes too, with parameters as gemm_relu2's
+ * (sm90/gemm.h), f and u NULL without codes; and the bytes of memory that the backward has at
+ * `scratch`. */
+struct relu2_path {
+    void (*forward)(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x,
+                    struct tensor w, const float *f);
+    void (*backward)(struct cuda_ops *c, void *scratch, struct tensor dpre, struct tensor g8,
+                     struct tensor dout, struct tensor w, const float *scale, const float *f,
+                     const float *u, struct tensor post);
+    size_t (*scratch_bytes)(struct tensor dpre);
+};
+
 static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor post8,
                              struct tensor x, struct tensor w, const float *f)
 {
@@ -99,14 +110,12 @@ static size_t portable_bytes(struct tensor dpre)
     return (size_t)((dpre.rows < BLOCK ? dpre.rows : BLOCK) * dpre.cols) * 2;
 }
 
-/* Computes the backward on the portable path. In fp8 dout and w are codes and g8 is none or dpre's;
- * f and u as gemm_relu2_bwd_fp8's, else NULL. */
 static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor dpre,
                               struct tensor g8, struct tensor dout, struct tensor w,
                               const float *scale, const float *f, const float *u,
                               struct tensor post)
 {
-    for (int64_t first = 0; scratch && first < dout.rows; first += BLOCK) {
+    for (int64_t first = 0; first < dout.rows; first += BLOCK) {
         int64_t rows = dout.rows - first < BLOCK ? dout.rows - first : BLOCK;
         int64_t n = rows * dpre.cols / 8;
         struct gemm g = { .out = tensor_of(scratch, DT_BF16, rows, dpre.cols),
@@ -123,6 +132,17 @@ static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor d
         CUDA_LAUNCHED(c);
     }
 }
+
+static void native_backward(struct cuda_ops *c, void *, struct tensor dpre, struct tensor g8,
+                            struct tensor dout, struct tensor w, const float *scale, const float *f,
+                            const float *u, struct tensor post)
+{
+    gemm_relu2_bwd(c, dpre, g8, dout, w, scale, f, u, post);
+}
+
+const struct relu2_path relu2_native = { gemm_relu2, native_backward,
+                                         [](struct tensor) { return (size_t)0; } };
+const struct relu2_path relu2_portable = { portable_forward, portable_backward, portable_bytes };
 
 /* -- the ops ----------------------------------------------------------------------------------- */
 
@@ -141,12 +161,8 @@ void gpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
     assert(post.rows == x.rows && post.cols == w.rows && x.cols == w.cols);
     if (o->rows_apart)
         few_rows(c, { .out = post, .x = x, .w = w, .end = FEW_RELU2 });
-    else if (!can_do(c, x, w))
-        return;
-    else if (c->portable)
-        portable_forward(c, post, {}, x, w, NULL);
-    else
-        gemm_relu2(c, post, x, w);
+    else if (can_do(c, x, w))
+        c->path->relu2->forward(c, post, {}, x, w, NULL);
 }
 
 void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8, struct tensor x,
@@ -168,10 +184,7 @@ void gpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8
     if (!at)
         return;
     struct fp8_input in = fp8_input_make(c, &at, x, DT_E4M3, w8.scale);
-    if (c->portable)
-        portable_forward(c, post, post8, in.codes, w8.codes, in.factor);
-    else
-        gemm_relu2_fp8(c, post, post8, in.codes, w8.codes, in.factor);
+    c->path->relu2->forward(c, post, post8, in.codes, w8.codes, in.factor);
 }
 
 void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
@@ -183,11 +196,10 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
     assert(dpre.rows == dout.rows && dpre.cols == w2.rows && dout.cols == w2.cols);
     if (!can_do(c, dout, w2))
         return;
-    if (c->portable)
-        portable_backward(c, cuda_workspace(c, portable_bytes(dpre)), dpre, {}, dout, w2, scale,
-                          NULL, NULL, post);
-    else
-        gemm_relu2_bwd(c, dpre, dout, w2, scale, post);
+    size_t bytes = c->path->relu2->scratch_bytes(dpre);
+    void *scratch = bytes ? cuda_workspace(c, bytes) : NULL;
+    if ((scratch || !bytes) && !c->counting)
+        c->path->relu2->backward(c, scratch, dpre, {}, dout, w2, scale, NULL, NULL, post);
 }
 
 void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
@@ -208,15 +220,12 @@ void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
                                            "fp8 products have widths of multiples of 16"))
         return;
     at = (char *)cuda_workspace(c, fp8_input_bytes(dout) + cuda_round(tensor_bytes(g8)) +
-                                       (c->portable ? cuda_round(portable_bytes(dpre)) : 0));
+                                       c->path->relu2->scratch_bytes(dpre));
     if (!at)
         return;
     struct fp8_input in = fp8_input_make(c, &at, dout, DT_E5M2, w2_8.scale);
     g8.data = cuda_cut(&at, tensor_bytes(g8));
-    if (c->portable)
-        portable_backward(c, cuda_cut(&at, portable_bytes(dpre)), dpre, g8, in.codes, w2_8.codes,
-                          scale, in.factor, in.follow, post);
-    else
-        gemm_relu2_bwd_fp8(c, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow, post);
+    c->path->relu2->backward(c, at, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow,
+                             post);
     cuda_gemm_codes(c, dx, g8, in.back, w1_8, NULL, {});
 }

@@ -68,7 +68,7 @@ void gpu_merge_rows(struct ops *o, struct tensor g, struct tensor rows, const st
 
     assert(rows.cols == g.cols && rows.dtype == g.dtype);
     assert(g.dtype == DT_BF16 || g.dtype == DT_F32);
-    if (c->failed || !n || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED))
+    if (c->failed || !n || !ROW_FITS(c, d))
         return;
     with_vectors(d, [&](auto v) {
         constexpr int V = decltype(v)::value;

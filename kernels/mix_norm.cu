@@ -76,7 +76,7 @@ static bool can_do(struct cuda_ops *c, struct tensor out, int n, const struct mi
 
     for (int k = 0; k < n; k++)
         whole &= in[k].x.cols % 8 == 0 && in[k].first % 8 == 0 && in[k].n % 8 == 0;
-    return !c->failed && CUDA_NEED(c, out.cols % 8 == 0 && out.cols <= 2048, ROW_NEED) &&
+    return !c->failed && ROW_FITS(c, out.cols) &&
            CUDA_NEED(c, whole, "channels of a term are a multiple of 8, from one on");
 }
 
@@ -323,6 +323,7 @@ __device__ __forceinline__ static void row_gradient(row<V> &g, const backward_ar
     }
 }
 
+/* Rows of up to 768 channels and two terms leave room for 3 CTAs an SM. */
 template <int V, int N>
 __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 && N <= 2 ? 3 : 1)
     mix_backward(backward_args a)
@@ -371,6 +372,7 @@ struct any_back {
     int n;
 };
 
+/* Up to 768 channels: 3 CTAs an SM with four terms, 2 with more. */
 template <int V, int N>
 __global__ static void __launch_bounds__(32 * BWD_WARPS, V <= 3 ? (N <= 4 ? 3 : 2) : 1)
     mix_any_backward(const __grid_constant__ any_back a)

@@ -14,7 +14,7 @@
 #include "gpu.h"
 #include "optim.h"
 
-enum { THREADS = 256, STEP = THREADS * 8, BLOCKS_A_SM = 4 };
+enum { THREADS = 256, STEP = THREADS * 8, BLOCKS_A_SM = 4 }; /* CTAs an SM: 64 registers */
 
 __device__ __forceinline__ float nesterov(float mom, float g, float blend)
 {

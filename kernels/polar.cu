@@ -36,20 +36,16 @@ struct matrices {
 
 static bool map_of(struct cuda_ops *c, CUtensorMap *map, const struct matrices &m)
 {
-    const encode_fn encode = tensor_map_encoder();
-    const cuuint64_t size[3] = { (cuuint64_t)m.cols, (cuuint64_t)m.rows, (cuuint64_t)m.n };
-    const cuuint64_t stride[2] = { (cuuint64_t)m.ld * 2, (cuuint64_t)(m.ld * m.rows) * 2 };
-    const cuuint32_t box[3] = { BOX, BOX, 1 }, step[3] = { 1, 1, 1 };
+    bool ok = encode_map<3>(map, { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                   m.data,
+                                   { (cuuint64_t)m.cols, (cuuint64_t)m.rows, (cuuint64_t)m.n },
+                                   { (cuuint64_t)m.ld * 2, (cuuint64_t)(m.ld * m.rows) * 2 },
+                                   { BOX, BOX, 1 } });
 
-    if (!CUDA_NEED(c, encode, "the driver must know tensor maps (CUDA 12 or newer)"))
-        return false;
-    CUresult e = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, m.data, size, stride, box, step,
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (e != CUDA_SUCCESS)
-        cuda_fail(c, GPT_DEVICE, "polar: tensor map of %d x %lld x %lld: driver error %d", m.n,
-                  (long long)m.rows, (long long)m.cols, (int)e);
-    return e == CUDA_SUCCESS;
+    if (!ok)
+        cuda_fail(c, GPT_DEVICE, "polar: the driver makes no tensor map of %d x %lld x %lld", m.n,
+                  (long long)m.rows, (long long)m.cols);
+    return ok;
 }
 
 /* -- one product --------------------------------------------------------------------------- */

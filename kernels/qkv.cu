@@ -67,6 +67,7 @@ __device__ __forceinline__ static void add_bias(float (&x)[8], const qkv_args &s
         x[j] += b[j];
 }
 
+/* Rows of up to 768 channels fit 85 registers: 3 CTAs of 256 threads an SM. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forward(qkv_args s)
 {
@@ -139,7 +140,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
 static bool can_do(struct cuda_ops *c, const struct qkv_shape *s)
 {
     int e = s->head_dim;
-    return !c->failed && CUDA_NEED(c, s->heads * e <= 2048, ROW_NEED) &&
+    return !c->failed && ROW_FITS(c, s->heads * e) &&
            CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
 }
 
@@ -287,7 +288,8 @@ __device__ __forceinline__ static void raw_grad(float (&d)[8], uint4 packed, con
 }
 
 /* Computes the gradients of raw q, k and v. s gives factor, shape, rope and q, k as attention read
- * them; dq, dk, dv are NULL where they are not wanted. */
+ * them; dq, dk, dv are NULL where they are not wanted. Rows of up to 768 channels fit 128 registers: 2
+ * CTAs an SM. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     raw_backward(bf16 *dqkv, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
@@ -382,7 +384,7 @@ __device__ __forceinline__ static void upper_half(float (&half)[GATE / 2],
 }
 
 /* dv: NULL, or from where dqkv's last part comes. partial (blocks, H 12). With a table dynamic
- * shared memory: (1 + ROW_WARPS) H 12 floats. */
+ * shared memory: (1 + ROW_WARPS) H 12 floats. Registers as of qkv_forward. */
 template <int V, int W, bool TABLE>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     value_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dv, qkv_args s)

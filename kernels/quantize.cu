@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(THREADS) quantize_each(const matrices_a
     const bf16 *w = a.w + blockIdx.y * a.stride;
     uint8_t *codes = a.codes + blockIdx.y * a.count;
     uint32_t most = threadIdx.x < PARTS ? a.part[blockIdx.y * PARTS + threadIdx.x] : 0;
-    float scale = as_stored<bf16>(quot(fp8_amax(block_max(most)), 448));
+    float scale = as_stored<bf16>(quot(fp8_amax(block_max(most)), E4M3_MAX));
 
     if (blockIdx.x == 0 && threadIdx.x == 0)
         a.scale[blockIdx.y] = scale;

@@ -142,7 +142,8 @@ template <int V> struct vectors {
     static constexpr int value = V;
 };
 
-/* f(vectors<V>()) with 256 V >= d; false when the row is too long. */
+enum { ROW_MOST = 2048 }; /* channels: 8 vectors of 8 a lane */
+/* Calls f(vectors<V>()) with 256 V >= d; false when the row is too long. */
 template <typename F> bool with_vectors(int64_t d, F f)
 {
     if (d <= 256)
@@ -153,12 +154,14 @@ template <typename F> bool with_vectors(int64_t d, F f)
         f(vectors<3>());
     else if (d <= 1024)
         f(vectors<4>());
-    else if (d <= 2048)
+    else if (d <= ROW_MOST)
         f(vectors<8>());
     else
         return false;
     return true;
 }
-#define ROW_NEED "rows are a multiple of 8 and at most 2048 bf16 channels"
+#define ROW_FITS(c, d) \
+    CUDA_NEED(c, (d) % 8 == 0 && (d) <= ROW_MOST, \
+              "rows are a multiple of 8 and at most 2048 bf16 channels")
 
 #endif

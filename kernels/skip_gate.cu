@@ -54,7 +54,7 @@ void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct ten
     int d = (int)out.cols, blocks = div_up(out.rows, ROW_WARPS);
 
     assert(out.dtype == DT_BF16 && tensor_count(gate) == GATE_WIDTH && d >= GATE_WIDTH);
-    if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED) || !blocks)
+    if (c->failed || !ROW_FITS(c, d) || !blocks)
         return;
     with_vectors(d, [&](auto v) {
         launch_step(c, skip_forward<decltype(v)::value>, dim3(blocks), ROW_THREADS,
@@ -114,7 +114,7 @@ void gpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0, st
     int d = (int)dout.cols, blocks = div_up(dout.rows, ROW_WARPS);
     float *partial; /* (blocks, 12) of the gate, then (blocks) of lambda */
 
-    if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED) || !blocks)
+    if (c->failed || !ROW_FITS(c, d) || !blocks)
         return;
     blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms; /* as many as are resident */
     partial = (float *)cuda_workspace(c, (size_t)blocks * (GATE_WIDTH + 1) * sizeof *partial);

@@ -55,8 +55,7 @@ void gpu_gather(struct ops *o, struct tensor out, struct tensor table, const str
     struct cuda_ops *c = cuda_of(o);
 
     assert(out.rows == l->tokens && out.cols == table.cols && out.dtype == DT_BF16);
-    if (c->failed || !l->tokens ||
-        !CUDA_NEED(c, table.cols % 8 == 0 && table.cols <= 2048, ROW_NEED) ||
+    if (c->failed || !l->tokens || !ROW_FITS(c, table.cols) ||
         !CUDA_NEED(c, table.dtype == DT_BF16, "tables are bf16"))
         return;
     with_vectors(table.cols, [&](auto v) {
@@ -316,7 +315,7 @@ void gpu_table_grad(struct ops *o, struct tensor dtable, struct tensor dx, struc
 
     assert(dx.rows == l->tokens && dx.cols == d && dx.dtype == DT_BF16);
     assert(dtable.dtype == DT_BF16 || dtable.dtype == DT_F32);
-    if (c->failed || !CUDA_NEED(c, d % 8 == 0 && d <= 2048, ROW_NEED))
+    if (c->failed || !ROW_FITS(c, d))
         return;
     partial = (float *)cuda_workspace(c, (size_t)chunks * 2 * d * sizeof *partial);
     if (!partial)

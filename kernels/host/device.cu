@@ -560,6 +560,17 @@ int ops_cuda_portable(int device, bool *portable)
     return facts_and_path(device, &facts, portable);
 }
 
+static void choose_path(struct cuda_ops *c, bool portable)
+{
+    static const struct path native = { &attention_native, &product_native, &relu2_native,
+                                        &head_native, &bias_native };
+    static const struct path any_gpu = { &attention_portable, &product_portable, &relu2_portable,
+                                         &head_portable, &bias_portable };
+
+    c->portable = portable;
+    c->path = portable ? &any_gpu : &native;
+}
+
 int ops_cuda_new(struct ops **o, int device)
 {
     struct gpu_facts facts;
@@ -594,7 +605,7 @@ int ops_cuda_new(struct ops **o, int device)
 #define OP(name, ...) c->ops.name = gpu_##name
 #include "ops/op_list.h"
     c->device = device;
-    c->portable = portable;
+    choose_path(c, portable);
     c->fp8 = gpu_has_fp8(&facts);
     c->capability = 10 * facts.major + facts.minor;
     if (!start(c)) {
@@ -620,14 +631,12 @@ static void count_ops(struct cuda_ops *c)
 #include "ops/op_list.h"
     if (!c->fp8) /* it is linear_relu2 */
         o->linear_relu2_fp8 = idle;
-    if (!c->portable)
-        o->linear_relu2_bwd = idle;
 }
 
 /* Sets what launch sizes depend on, of a GPU that need not be there. */
 static void count_like(struct cuda_ops *c, const struct gpu_facts *facts)
 {
-    bool seen = facts->visible > c->device;
+    bool seen = facts->visible > c->device, portable = false;
     c->sms = 132, c->shared_max = 227 << 10, c->capability = 90, c->fp8 = true;
     if (seen) {
         cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->device);
@@ -635,8 +644,9 @@ static void count_like(struct cuda_ops *c, const struct gpu_facts *facts)
         c->capability = 10 * facts->major + facts->minor;
         c->fp8 = gpu_has_fp8(facts);
     }
-    if (!seen || ops_cuda_portable(c->device, &c->portable))
-        c->portable = chosen_path && !strcmp(chosen_path, "portable");
+    if (!seen || ops_cuda_portable(c->device, &portable))
+        portable = chosen_path && !strcmp(chosen_path, "portable");
+    choose_path(c, portable);
 }
 
 int ops_cuda_counting(struct ops **o, int device)

@@ -88,6 +88,22 @@ struct qkv_args {
     const int32_t *tok;
 };
 
+/* What Hopper has kernels of its own for, and other GPUs do by others: the native path and the
+ * portable one (ops_cuda.h), of which a device has one from its start. Each table is in the file of
+ * its ops. */
+struct path {
+    const struct attention_path *attention; /* attention.cu */
+    const struct product_path *product; /* linear.cu */
+    const struct relu2_path *relu2; /* linear_relu2.cu */
+    const struct head_path *head; /* head_loss.cu */
+    const struct bias_path *bias; /* bias.cu */
+};
+extern const struct attention_path attention_native, attention_portable;
+extern const struct product_path product_native, product_portable;
+extern const struct relu2_path relu2_native, relu2_portable;
+extern const struct head_path head_native, head_portable;
+extern const struct bias_path bias_native, bias_portable;
+
 enum { SHARED_LEAST = 2 << 20 }; /* such memory comes in multiples of as much */
 struct memory_block {
     void *p;
@@ -101,7 +117,8 @@ struct cuda_ops {
     int capability; /* 10 major + minor */
     int shared_max; /* bytes of shared memory that a block may have */
     bool fp8; /* it has fp8 products */
-    bool portable; /* kernels for any GPU where Hopper has its own (ops_cuda.h) */
+    bool portable; /* no clusters and early starts, and polar by cuBLASLt (ops_cuda.h) */
+    const struct path *path;
     cudaStream_t stream; /* of the next op: the trunk's, or a branch's (ops.h) */
     cudaStream_t trunk, branch[BRANCHES];
     cudaEvent_t forked, branch_done[BRANCHES];

@@ -10,9 +10,11 @@
 #ifndef KERNELS_SM90_ATTENTION_BLOCK_CUH
 #define KERNELS_SM90_ATTENTION_BLOCK_CUH
 
+#include "attention_plan.cuh"
 #include "attention_rows.cuh"
 #include "host/launch.h"
 #include "sm90/pipeline.h"
+#include "sm90/tensor_map.h"
 #include "sm90/wgmma.h"
 
 using namespace sm90;
@@ -28,27 +30,48 @@ template <int E> struct block {
         BYTES = PANELS * PANEL_BYTES,
         K_STEPS = E / 16, /* wgmma steps over the channels */
     };
+    static constexpr CUtensorMapSwizzle SWIZZLE =
+        E < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+
+    /* Makes the map of x (rows, heads E) in boxes of 64 rows and one panel. */
+    static bool map(CUtensorMap *m, const struct attn_shape &s, const void *x)
+    {
+        const cuuint64_t d = (cuuint64_t)s.heads * E;
+        return encode_map<2>(m, { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                  x,
+                                  { d, (cuuint64_t)s.rows },
+                                  { 2 * d },
+                                  { PANEL_COLS, ROWS },
+                                  SWIZZLE });
+    }
+    /* Makes the map of the gradients of x, a token's rows each `stride` numbers: channels by rows of a
+     * token by tokens. */
+    static bool map_grad(CUtensorMap *m, const struct attn_shape &s, const void *x, int64_t stride)
+    {
+        const cuuint64_t d = (cuuint64_t)s.heads * E;
+        const cuuint32_t pair = s.cu_mul;
+        return pair <= 2 && encode_map<3>(m, { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                               x,
+                                               { d, pair, (cuuint64_t)s.rows / pair },
+                                               { 2 * d, 2 * (cuuint64_t)stride },
+                                               { PANEL_COLS, pair, ROWS / pair },
+                                               SWIZZLE });
+    }
     /* Byte offset of the 16-byte chunk c (8 channels) of row r. */
     static __device__ __forceinline__ uint32_t at(int r, int c)
     {
         if (E < 64)
             return r * ROW_BYTES + ((c ^ ((r >> 1) & 3)) << 4);
-        return (c >> 3) * PANEL_BYTES + r * ROW_BYTES + (((c & 7) ^ (r & 7)) << 4);
+        return (c >> 3) * PANEL_BYTES + swizzle128(r, c & 7);
     }
-    /* wgmma matrix descriptor of a block at this address. Low word: address / 16 and, used
-     * MN-major only, the offset / 16 of the next panel; high word: offset / 16 of the next 8
-     * rows and the swizzle (64 or 128 bytes). Only the low word varies: 32-bit sums suffice. */
+    /* Low word of the descriptor of a block at this address (wgmma.h), and the descriptor. */
     static __device__ __forceinline__ uint32_t desc(uint32_t addr)
     {
-        return PANEL_BYTES / 16 << 16 | (addr & 0x3ffff) >> 4;
+        return descriptor_low(addr, PANEL_BYTES);
     }
     static __device__ __forceinline__ uint64_t operand(uint32_t desc)
     {
-        uint64_t d;
-        asm("mov.b64 %0, {%1, %2};"
-            : "=l"(d)
-            : "r"(desc), "r"((E < 64 ? 2u : 1u) << 30 | 8 * ROW_BYTES / 16));
-        return d;
+        return descriptor<ROW_BYTES>(desc);
     }
     /* Added to a descriptor: step k of 16 channels (K-major), of 16 rows (MN-major). */
     static __device__ __forceinline__ constexpr int step_k(int k)
@@ -82,6 +105,28 @@ template <int E> struct block {
         }
     }
 };
+
+/* Make the maps of statistics (heads, padded) f32, in boxes of 64, and of items (items + 1, 4) int32, by
+ * rows: work reaches the consumers as their data does, which racecheck can follow. */
+static inline bool map_words(CUtensorMap *m, CUtensorMapDataType type, const void *x, int rows,
+                             int cols, cuuint32_t box)
+{
+    return encode_map<2>(m, { type,
+                              x,
+                              { (cuuint64_t)cols, (cuuint64_t)rows },
+                              { 4 * (cuuint64_t)cols },
+                              { box, 1 },
+                              CU_TENSOR_MAP_SWIZZLE_NONE,
+                              CU_TENSOR_MAP_L2_PROMOTION_NONE });
+}
+static inline bool map_stat(CUtensorMap *m, const struct attention_call *c, const float *x)
+{
+    return map_words(m, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, x, c->s.heads, c->p.padded, BLOCK);
+}
+static inline bool map_items(CUtensorMap *m, const struct attention_call *c, const struct reach *x)
+{
+    return map_words(m, CU_TENSOR_MAP_DATA_TYPE_INT32, x, c->p.items + 1, 4, 4);
+}
 
 /* d (64 x 64) = A B^T over E channels, both blocks of 64 rows. */
 template <int E> __device__ __forceinline__ void dot_rows(float (&d)[32], uint32_t a, uint32_t b)

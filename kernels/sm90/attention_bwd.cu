@@ -19,7 +19,6 @@
  * on their way (raw_rows), which a pass over 8 T D numbers did before.
  */
 #include <type_traits>
-#include "sm90/attention_maps.h"
 #include "sm90/attention_block.cuh"
 
 namespace
@@ -27,6 +26,10 @@ namespace
 
 enum { STAGES = 3, CONSUMER_WARPS = 8 };
 enum { STAGING = 1 }; /* named barriers, one a consumer warpgroup */
+
+struct backward_maps {
+    CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta, by_key, by_query;
+};
 
 struct alignas(128) backward_item {
     struct reach reach;
@@ -398,26 +401,39 @@ __global__ void __launch_bounds__(ROLE_THREADS, 1)
 }
 
 template <int E>
-cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
-                   const struct backward_maps *maps)
+cudaError_t launch(cudaStream_t stream, const struct attention_call *c, const void *dout,
+                   const void *q, const void *k, const void *v)
 {
-    const int bytes = (int)sizeof(backward_smem<E>) + STAGES_ALIGN;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
-    const cuda_launch l = {
-        dim3(items < c->sms ? items : c->sms), ROLE_THREADS, stream, bytes, 1, true
-    };
-    cudaError_t e = launch_kernel(l, backward_kernel<E, true>, *c, *maps);
-    return e ? e : launch_kernel(l, backward_kernel<E, false>, *c, *maps);
+    const cuda_launch l = { dim3(items < c->sms ? items : c->sms),
+                            ROLE_THREADS,
+                            stream,
+                            (int)sizeof(backward_smem<E>) + STAGES_ALIGN,
+                            1,
+                            true };
+    const struct attention_grads *g = &c->grads;
+    struct backward_maps m;
+
+    if (!block<E>::map(&m.q, c->s, q) || !block<E>::map(&m.k, c->s, k) ||
+        !block<E>::map(&m.v, c->s, v) || !block<E>::map(&m.dout, c->s, dout) ||
+        !block<E>::map_grad(&m.dq, c->s, g->dq, g->dq_stride) ||
+        !block<E>::map_grad(&m.dk, c->s, g->dk, g->dk_stride) ||
+        !block<E>::map_grad(&m.dv, c->s, g->dv, g->dv_stride) || !map_stat(&m.lse2, c, c->p.lse2) ||
+        !map_stat(&m.delta, c, c->p.delta) || !map_items(&m.by_key, c, c->p.by_key) ||
+        !map_items(&m.by_query, c, c->p.by_query))
+        return cudaErrorInvalidValue;
+    cudaError_t e = launch_kernel(l, backward_kernel<E, true>, *c, m);
+    return e ? e : launch_kernel(l, backward_kernel<E, false>, *c, m);
 }
 
 } /* namespace */
 
-cudaError_t attention_launch_backward(cudaStream_t stream, const struct attention_call *c,
-                                      const struct backward_maps *maps)
+cudaError_t attention_sm90_backward(cudaStream_t stream, const struct attention_call *c,
+                                    const void *dout, const void *q, const void *k, const void *v)
 {
     switch (c->s.head_dim) {
-    case 32: return launch<32>(stream, c, maps);
-    case 64: return launch<64>(stream, c, maps);
-    default: return launch<128>(stream, c, maps);
+    case 32: return launch<32>(stream, c, dout, q, k, v);
+    case 64: return launch<64>(stream, c, dout, q, k, v);
+    default: return launch<128>(stream, c, dout, q, k, v);
     }
 }

@@ -13,7 +13,6 @@
  * Work: 4 E FLOP a pair of query and key. Bytes: q, k, v read and out written once (2 E each a
  * row and head); k and v come again from the L2 for each tile that meets them.
  */
-#include "sm90/attention_maps.h"
 #include "sm90/attention_block.cuh"
 
 namespace
@@ -21,6 +20,10 @@ namespace
 
 enum { STAGES = 4, CONSUMER_WARPS = 8 };
 enum { STAGING = 1 }; /* named barriers, one a consumer warpgroup */
+
+struct forward_maps {
+    CUtensorMap q, k, v, out, by_query;
+};
 
 template <int E> struct forward_smem {
     char q[2][block<E>::BYTES];
@@ -245,24 +248,29 @@ __global__ void __launch_bounds__(ROLE_THREADS, 1)
 }
 
 template <int E>
-cudaError_t launch(cudaStream_t stream, const struct attention_call *c,
-                   const struct forward_maps *maps)
+cudaError_t launch(cudaStream_t stream, const struct attention_call *c, void *out, const void *q,
+                   const void *k, const void *v)
 {
     const int bytes = (int)sizeof(forward_smem<E>) + STAGES_ALIGN;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
-    return launch_kernel(
-        { dim3(items < c->sms ? items : c->sms), ROLE_THREADS, stream, bytes, 1, true },
-        forward_kernel<E>, *c, *maps);
+    const dim3 grid(items < c->sms ? items : c->sms);
+    struct forward_maps m;
+
+    if (!block<E>::map(&m.q, c->s, q) || !block<E>::map(&m.k, c->s, k) ||
+        !block<E>::map(&m.v, c->s, v) || !block<E>::map(&m.out, c->s, out) ||
+        !map_items(&m.by_query, c, c->p.by_query))
+        return cudaErrorInvalidValue;
+    return launch_kernel({ grid, ROLE_THREADS, stream, bytes, 1, true }, forward_kernel<E>, *c, m);
 }
 
 } /* namespace */
 
-cudaError_t attention_launch_forward(cudaStream_t stream, const struct attention_call *c,
-                                     const struct forward_maps *maps)
+cudaError_t attention_sm90_forward(cudaStream_t stream, const struct attention_call *c, void *out,
+                                   const void *q, const void *k, const void *v)
 {
     switch (c->s.head_dim) {
-    case 32: return launch<32>(stream, c, maps);
-    case 64: return launch<64>(stream, c, maps);
-    default: return launch<128>(stream, c, maps);
+    case 32: return launch<32>(stream, c, out, q, k, v);
+    case 64: return launch<64>(stream, c, out, q, k, v);
+    default: return launch<128>(stream, c, out, q, k, v);
     }
 }

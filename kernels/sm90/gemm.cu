@@ -226,31 +226,25 @@ void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const flo
 
 } /* namespace */
 
-void gemm_relu2(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w)
+void gemm_relu2(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x,
+                struct tensor w, const float *f)
 {
-    run<RELU2>(c, { post, x, w });
-}
-
-void gemm_relu2_fp8(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x8,
-                    struct tensor w8, const float *f)
-{
-    if (post8.data)
-        run<RELU2_CODES>(c, { post, x8, w8, {}, post8 }, f);
+    if (x.dtype == DT_BF16)
+        run<RELU2>(c, { post, x, w });
+    else if (post8.data)
+        run<RELU2_CODES>(c, { post, x, w, {}, post8 }, f);
     else
-        run<RELU2_FP8>(c, { post, x8, w8 }, f);
+        run<RELU2_FP8>(c, { post, x, w }, f);
 }
 
-void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
-                    const float *scale, struct tensor post)
+void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor x,
+                    struct tensor w, const float *scale, const float *f, const float *u,
+                    struct tensor post)
 {
-    run<RELU2_BWD>(c, { dpre, x, w, post }, scale);
-}
-
-void gemm_relu2_bwd_fp8(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor x8,
-                        struct tensor w8, const float *scale, const float *f, const float *u,
-                        struct tensor post)
-{
-    run<RELU2_BWD_FP8>(c, { dpre, x8, w8, post, g8 }, scale, f, NULL, u);
+    if (x.dtype == DT_BF16)
+        run<RELU2_BWD>(c, { dpre, x, w, post }, scale);
+    else
+        run<RELU2_BWD_FP8>(c, { dpre, x, w, post, g8 }, scale, f, NULL, u);
 }
 
 void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
@@ -276,14 +270,14 @@ void gemm_bias_relu2_bwd(struct cuda_ops *c, struct tensor dpre, float *sums, st
     run<BIAS_RELU2_BWD>(c, { dpre, x, w, post, {}, {}, sums }, scale);
 }
 
-void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,
-              const float *x_scale, const float *w_scale, const float *scale, struct tensor in)
+void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, const float *x_scale,
+              struct fp8_weight w8, const float *scale, struct tensor in)
 {
     assert(x8.dtype == DT_E4M3 || !in.data);
     if (in.data)
-        run<SUM_FP8>(c, { out, x8, w8, in }, x_scale, w_scale, scale);
+        run<SUM_FP8>(c, { out, x8, w8.codes, in }, x_scale, w8.scale, scale);
     else if (x8.dtype == DT_E4M3)
-        run<E4M3>(c, { out, x8, w8 }, x_scale, w_scale, scale);
+        run<E4M3>(c, { out, x8, w8.codes }, x_scale, w8.scale, scale);
     else
-        run<E5M2>(c, { out, x8, w8 }, x_scale, w_scale, scale);
+        run<E5M2>(c, { out, x8, w8.codes }, x_scale, w8.scale, scale);
 }

@@ -235,7 +235,7 @@ __device__ void consume(const layout &l, const maps &m, const tile_work &k, cons
 }
 
 template <typename E>
-__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
+__global__ void __launch_bounds__(ROLE_THREADS, 1)
     gemm_tiles(const __grid_constant__ maps m, const __grid_constant__ tile_work k,
                const __grid_constant__ E e)
 {
@@ -260,7 +260,6 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
                 produce<E::W_IN_OUT>(l, m, k);
             if (E::READS && threadIdx.x == 32)
                 produce_in(l, m, k);
-            __syncwarp();
         },
         [&](int group) { consume(l, m, k, e, group); });
     cluster_sync(); /* no CTA leaves while the other one may write into its shared memory */

@@ -9,20 +9,15 @@
 
 #include "host/device.h"
 
-/* Computes post = max(x w^T,0)^2. */
-void gemm_relu2(struct cuda_ops *c, struct tensor post, struct tensor x, struct tensor w);
-/* Computes post = max(bf16(f x8 w8^T),0)^2, f in device memory; post8: none, or e4m3(post / FP8_POST_UNIT). */
-void gemm_relu2_fp8(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x8,
-                    struct tensor w8, const float *f);
-/* Computes dpre = 2 scale (x w^T) sqrt(post); dpre may be post. scale in device memory; NULL: 1. */
-void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor x, struct tensor w,
-                    const float *scale, struct tensor post);
-
-/* Computes dpre from f x8 w8^T in place of the bf16 product, x8 e5m2, w8 e4m3, and g8 = e5m2(u
- * dpre). f and u are in device memory. */
-void gemm_relu2_bwd_fp8(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor x8,
-                        struct tensor w8, const float *scale, const float *f, const float *u,
-                        struct tensor post);
+/* Computes post = max(bf16(x w^T),0)^2. Of codes, x and w e4m3: of f x w^T, f in device memory, and
+ * post8, unless it is none, e4m3(post / FP8_POST_UNIT). */
+void gemm_relu2(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x,
+                struct tensor w, const float *f);
+/* Computes dpre = 2 scale (x w^T) sqrt(post); dpre may be post. scale in device memory; NULL: 1. Of
+ * codes, x e5m2, w e4m3: of f x w^T, and g8 = e5m2(u dpre), f and u in device memory. */
+void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor x,
+                    struct tensor w, const float *scale, const float *f, const float *u,
+                    struct tensor post);
 
 /* Computes out = scale x w^T + in, which may be out. scale in device memory; NULL: 1. */
 void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,
@@ -38,9 +33,9 @@ void gemm_bias_relu2_bwd(struct cuda_ops *c, struct tensor dpre, float *sums, st
                          struct tensor w, const float *scale, struct tensor post);
 size_t gemm_sums_rows(int64_t tokens);
 
-/* Computes out = scale x_scale w_scale x8 w8^T (+ in, which may be out; of e4m3 alone): x8 e4m3 or e5m2, w8
- * e4m3. The scales in device memory; NULL: 1. */
-void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, struct tensor w8,
-              const float *x_scale, const float *w_scale, const float *scale, struct tensor in);
+/* Computes out = scale x_scale w8.scale x8 w8^T (+ in, which may be out; of e4m3 alone): x8 e4m3 or
+ * e5m2, w8 e4m3. The scales in device memory; NULL: 1. */
+void gemm_fp8(struct cuda_ops *c, struct tensor out, struct tensor x8, const float *x_scale,
+              struct fp8_weight w8, const float *scale, struct tensor in);
 
 #endif

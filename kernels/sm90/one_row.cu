@@ -357,18 +357,17 @@ template <int R> void launch_by_column(struct cuda_ops *c, const product_args &a
     });
 }
 
-/* Makes the TMA map of w (I,O) for load_part of so many rows. */
+/* Makes the tensor map of w (I,O) for load_part of so many rows. */
 bool map_of(CUtensorMap *map, const product_args &a, int rows)
 {
-    const cuuint64_t size[5] = { (cuuint64_t)a.cols, 2, 2, 4, (cuuint64_t)a.in / 16 };
-    const cuuint64_t line = 2 * size[0], stride[4] = { line, 2 * line, 4 * line, 16 * line };
-    const cuuint32_t box[5] = { COLUMNS, 2, 1, 4, (cuuint32_t)rows / 16 };
-    const cuuint32_t step[5] = { 1, 1, 1, 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-    return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, (void *)a.w, size, stride,
-                            box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    const cuuint64_t line = 2 * (cuuint64_t)a.cols;
+    return encode_map<5>(map, { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                a.w,
+                                { (cuuint64_t)a.cols, 2, 2, 4, (cuuint64_t)a.in / 16 },
+                                { line, 2 * line, 4 * line, 16 * line },
+                                { COLUMNS, 2, 1, 4, (cuuint32_t)rows / 16 },
+                                CU_TENSOR_MAP_SWIZZLE_128B,
+                                CU_TENSOR_MAP_L2_PROMOTION_L2_128B });
 }
 
 bool launch_by_row(struct cuda_ops *c, const product_args &a)

@@ -6,7 +6,8 @@
  *         p.init(CONSUMER_WARPS);
  *     cluster_sync();                                  // without clusters __syncthreads()
  *     with_roles<40, 232>(
- *         [&] { for (n ...) { p.acquire(p.at(n)); load_box(p.slot(p.at(n)), ..., p.full(p.at(n))); } },
+ *         [&] { if (threadIdx.x == 0)
+ *                   for (n ...) { p.acquire(p.at(n)); load_box(p.slot(p.at(n)), ..., p.full(p.at(n))); } },
  *         [&](int group) { for (n ...) { p.wait(p.at(n)); ...; p.release(p.at(n)); } });
  *     cluster_sync();                    // no CTA leaves while another one arrives on its barriers
  *
@@ -59,7 +60,8 @@ template <int STAGES, int BYTES, int CLUSTER = 1> struct pipeline {
     {
         return barriers + 8 * (STAGES + p.stage);
     }
-    /* One thread, before any other uses the pipeline. `warps`: consumer warps of a CTA. */
+    /* Initializes the barriers, by one thread, before any other uses them. `warps`: consumer warps of a
+     * CTA that release a stage. */
     __device__ __forceinline__ void init(int warps) const
     {
         for (uint32_t s = 0; s < STAGES; s++) {
@@ -98,9 +100,9 @@ __device__ __forceinline__ uint32_t swizzle128(uint32_t row, uint32_t chunk)
     return row * 128 + ((chunk ^ row % 8) << 4);
 }
 
-/* Runs producer() in thread 0 of warpgroup 0, and consumer(group) in all threads of warpgroups 1
- * and 2, whose group is 0 and 1, with so many registers a thread. The kernel has ROLE_THREADS and
- * __launch_bounds__(ROLE_THREADS, 1). */
+/* Runs producer() in warpgroup 0, where single threads start the copies and their warps meet again
+ * behind it, and consumer(group) in warpgroups 1 and 2, whose group is 0 and 1, with so many registers
+ * a thread. The kernel has ROLE_THREADS and __launch_bounds__(ROLE_THREADS, 1). */
 template <int PRODUCER, int CONSUMER, typename P, typename C>
 __device__ __forceinline__ void with_roles(P producer, C consumer)
 {

@@ -21,9 +21,7 @@
 /* In code for other GPUs the kernels that use this header are empty; they are not launched. */
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define SM90_CODE
-#define SM90_CLUSTER(ctas) __cluster_dims__(ctas)
 #else
-#define SM90_CLUSTER(ctas)
 #pragma nv_diag_suppress 177 /* functions that are not used */
 #endif
 

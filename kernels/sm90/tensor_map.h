@@ -1,5 +1,5 @@
-/* tensor_map.h - the driver's encoder of tensor maps (what TMA reads and writes by),
- * found through the runtime so that libcuda need not be linked. NULL: the driver has none.
+/* tensor_map.h - tensor maps, by which TMA reads and writes. Their encoder is the driver's, found
+ * through the runtime so that libcuda need not be linked.
  */
 #ifndef KERNELS_SM90_TENSOR_MAP_H
 #define KERNELS_SM90_TENSOR_MAP_H
@@ -8,38 +8,49 @@
 #include <cuda_runtime.h>
 #include "host/device.h"
 
-typedef decltype(&cuTensorMapEncodeTiled) encode_fn;
+/* A tensor in memory, D dimensions, columns first, and the box that a copy moves. Outside of the
+ * tensor zeros are read and nothing is written. */
+template <int D> struct box_map {
+    CUtensorMapDataType type;
+    const void *data;
+    cuuint64_t size[D],
+        stride[D - 1]; /* numbers; bytes from one row, matrix and so on to the next */
+    cuuint32_t box[D];
+    CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
+    CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+};
 
-static inline encode_fn tensor_map_encoder()
+/* Returns false where the driver knows no tensor maps, or refuses this one. */
+template <int D> static inline bool encode_map(CUtensorMap *map, const box_map<D> &m)
 {
-    static const encode_fn found = [] {
+    static const auto encode = [] {
         void *f = NULL;
         cudaDriverEntryPointQueryResult result;
         cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
                                                          cudaEnableDefault, &result);
-        return e == cudaSuccess && result == cudaDriverEntryPointSuccess ? (encode_fn)f : NULL;
+        return e == cudaSuccess && result == cudaDriverEntryPointSuccess
+                   ? (decltype(&cuTensorMapEncodeTiled))f
+                   : NULL;
     }();
-    return found;
+    static const cuuint32_t step[] = { 1, 1, 1, 1, 1 };
+
+    return encode && encode(map, m.type, D, (void *)m.data, m.size, m.stride, m.box, step,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, m.swizzle, m.promotion,
+                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* Numbers of t in 128 bytes: bf16, or 8 bits. */
+/* Returns how many numbers of t, bf16 or 8 bits, 128 bytes hold. */
 static inline int depth_of(struct tensor t) { return t.dtype == DT_BF16 ? 64 : 128; }
 
-/* Boxes of 128 bytes of columns, swizzled, and `rows` rows; what lies outside of t is read as
- * zeros. False: the driver refuses. */
+/* Makes the map of t in boxes of 128 bytes of columns, swizzled, and `rows` rows. */
 static inline bool map_boxes(CUtensorMap *map, struct tensor t, int rows)
 {
-    const CUtensorMapDataType type =
-        t.dtype == DT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
-    const cuuint64_t size[2] = { (cuuint64_t)t.cols, (cuuint64_t)t.rows };
-    const cuuint64_t stride[1] = { (cuuint64_t)tensor_bytes(tensor_rows(t, 0, 1)) };
-    const cuuint32_t box[2] = { (cuuint32_t)depth_of(t), (cuuint32_t)rows }, step[2] = { 1, 1 };
-    encode_fn encode = tensor_map_encoder();
-
-    return encode &&
-           encode(map, type, 2, t.data, size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return encode_map<2>(map, { t.dtype == DT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                   : CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                                t.data,
+                                { (cuuint64_t)t.cols, (cuuint64_t)t.rows },
+                                { (cuuint64_t)tensor_bytes(tensor_rows(t, 0, 1)) },
+                                { (cuuint32_t)depth_of(t), (cuuint32_t)rows } });
 }
 
 #endif

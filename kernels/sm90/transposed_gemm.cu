@@ -41,17 +41,6 @@ enum { STAGES = 5 };
 typedef pipeline<STAGES, STAGE_BYTES, CLUSTER> ring;
 enum { SHARED_BYTES = STAGES_ALIGN + STAGES * STAGE_BYTES + ring::BARRIER_BYTES };
 
-enum output { F32, F32_ADD, BF16, BF16_ADD };
-template <enum output OUT> struct number_of {
-    typedef bf16 type;
-};
-template <> struct number_of<F32> {
-    typedef float type;
-};
-template <> struct number_of<F32_ADD> {
-    typedef float type;
-};
-
 struct maps {
     CUtensorMap a, b;
 };
@@ -200,13 +189,12 @@ struct lane_part {
 };
 
 /* Sums of 8 rows of out a step: a lane has two neighbours of two of them. */
-template <enum output OUT>
+template <typename OUT, bool ADD>
 __device__ __forceinline__ void write_tile(const float (&sum)[SUMS], const work &k,
                                            const lane_part &p)
 {
     enum { FLIGHT = 8 };
-    constexpr bool ADD = OUT == F32_ADD || OUT == BF16_ADD;
-    auto *to = (typename number_of<OUT>::type *)k.out + p.m;
+    OUT *to = (OUT *)k.out + p.m;
 
     if (p.m >= k.m)
         return;
@@ -231,18 +219,18 @@ __device__ __forceinline__ void write_tile(const float (&sum)[SUMS], const work 
     }
 }
 
-template <enum output OUT> __device__ void consume(const ring &r, const work &k, int group)
+template <typename OUT, bool ADD> __device__ void consume(const ring &r, const work &k, int group)
 {
     float sum[SUMS];
 
     for (int i = 0; out_tile(k, i).exists; i++) {
         sum_products(sum, r, i * k.kblocks, k.kblocks, group);
-        write_tile<OUT>(sum, k, lane_part(out_tile(k, i), group));
+        write_tile<OUT, ADD>(sum, k, lane_part(out_tile(k, i), group));
     }
 }
 
-template <enum output OUT>
-__global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
+template <typename OUT, bool ADD>
+__global__ void __launch_bounds__(ROLE_THREADS, 1)
     transposed_product(const __grid_constant__ maps m, work k)
 {
 #ifdef SM90_CODE
@@ -257,21 +245,20 @@ __global__ void SM90_CLUSTER(CLUSTER) __launch_bounds__(ROLE_THREADS, 1)
         [&] {
             if (threadIdx.x == 0)
                 produce(r, m, k);
-            __syncwarp();
         },
-        [&](int group) { consume<OUT>(r, k, group); });
+        [&](int group) { consume<OUT, ADD>(r, k, group); });
     cluster_sync(); /* no CTA leaves while the other one may write into its shared memory */
 #endif
 }
 
 /* -- host -------------------------------------------------------------------------------- */
 
-template <enum output OUT> void launch(struct cuda_ops *c, const maps &m, const work &k)
+template <typename OUT, bool ADD> void launch(struct cuda_ops *c, const maps &m, const work &k)
 {
     dim3 grid(min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER));
 
     CUDA_TRY(c, launch_kernel({ grid, ROLE_THREADS, c->stream, SHARED_BYTES, CLUSTER },
-                              transposed_product<OUT>, m, k));
+                              transposed_product<OUT, ADD>, m, k));
 }
 
 } /* namespace */
@@ -296,7 +283,7 @@ void transposed_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, str
     if (!map_boxes(&m.a, a, K) || !map_boxes(&m.b, b, N / 2))
         cuda_fail(c, GPT_DEVICE, "operands in fp8 cannot be described to TMA");
     else if (out.dtype == DT_F32)
-        (add ? launch<F32_ADD> : launch<F32>)(c, m, k);
+        (add ? launch<float, true> : launch<float, false>)(c, m, k);
     else
-        (add ? launch<BF16_ADD> : launch<BF16>)(c, m, k);
+        (add ? launch<bf16, true> : launch<bf16, false>)(c, m, k);
 }

@@ -23,15 +23,30 @@
 namespace sm90
 {
 
-/* Descriptor of an operand in panels of 64 bf16 (128 bytes, swizzled) a row, 8-row groups 1024
- * bytes apart. k along a row: 16 further along it, + 2 (32 bytes); further rows follow. k along the
- * rows (ROWS_ARE_K): the next 64 columns lie `panel` bytes further. */
+/* A matrix descriptor names an operand in panels of rows of ROW_BYTES, 128 or 64 and swizzled like
+ * that, 8-row groups side by side. Low word: address / 16 and, used where k runs along the rows, the
+ * offset / 16 of the next panel. High word: the offset / 16 of the next 8 rows, and the swizzle. Only
+ * the low word varies. */
+__device__ __forceinline__ uint32_t descriptor_low(uint32_t address, int next_panel)
+{
+    return (uint32_t)next_panel / 16 << 16 | (address & 0x3ffff) >> 4;
+}
+template <int ROW_BYTES> __device__ __forceinline__ uint64_t descriptor(uint32_t low)
+{
+    uint64_t d; /* a shift and an or cost attention's backward 164 bytes of spills */
+    asm("mov.b64 %0, {%1, %2};"
+        : "=l"(d)
+        : "r"(low), "r"((ROW_BYTES == 64 ? 2u : 1u) << 30 | 8 * ROW_BYTES / 16));
+    return d;
+}
+
+/* Returns the descriptor of an operand in panels of 64 bf16 a row. k along a row: 16 further along
+ * it, + 2 (32 bytes); further rows follow. k along the rows (ROWS_ARE_K): the next 64 columns lie
+ * `panel` bytes further. */
 template <bool ROWS_ARE_K>
 __device__ __forceinline__ uint64_t operand(uint32_t address, int panel = 64 * 128)
 {
-    const uint64_t next_64 = ROWS_ARE_K ? panel / 16 : 1;
-    return (uint64_t)((address & 0x3ffff) >> 4) | next_64 << 16 | (uint64_t)(1024 / 16) << 32 |
-           (uint64_t)1 << 62;
+    return descriptor<128>(descriptor_low(address, ROWS_ARE_K ? panel : 16));
 }
 
 __device__ __forceinline__ void wgmma_begin()

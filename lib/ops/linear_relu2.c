@@ -45,7 +45,7 @@ void cpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8
     codes = cpu_code_view(o, 0, w8.codes);
     if (cpu_failed(o))
         return;
-    real most = cpu_amax(from, n, (real)1e-12), inv = bf16_round((float)(448 / most));
+    real most = cpu_amax(from, n, (real)1e-12), inv = bf16_round((float)(E4M3_MAX / most));
     for (int64_t i = 0; i < n; i++)
         q[i] = e4m3_round(bf16_round((float)(from[i] * inv)));
     real_gemm(o, false, true, x.rows, w.rows, x.cols, *w8.scale * most / 448, q, x.cols, codes,
@@ -87,7 +87,7 @@ void cpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
     codes = cpu_code_view(o, 0, w2_8.codes);
     if (cpu_failed(o))
         return;
-    real most = cpu_amax(from, n, (real)1e-12), inv = bf16_round((float)(57344 / most));
+    real most = cpu_amax(from, n, (real)1e-12), inv = bf16_round((float)(E5M2_MAX / most));
     for (int64_t i = 0; i < n; i++)
         q[i] = e5m2_round(bf16_round((float)(from[i] * inv)));
     real_gemm(o, false, true, dout.rows, f, d, *w2_8.scale * most / 57344, q, d, codes, d, 0, g, f);

@@ -61,7 +61,7 @@ void cpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct t
     for (int64_t m = 0; m * q->rows < q->codes.rows; m++) {
         uint8_t *codes = (uint8_t *)q->codes.data + m * n;
         real_read(x, w, (q->first + m * q->stride) * w.cols, n);
-        q->scale[m] = bf16_round((float)cpu_amax(x, n, (real)1e-12) / 448);
+        q->scale[m] = bf16_round((float)cpu_amax(x, n, (real)1e-12) / E4M3_MAX);
         for (int64_t i = 0; i < n; i++)
             codes[i] = e4m3_from_f32(bf16_round((float)(x[i] / q->scale[m])));
         if (!has(q->turned))

@@ -1,7 +1,7 @@
 /* dtype.h - element types and their exact conversions.
  *
  * Rounding is to nearest even where nothing else is said. fp8 conversions saturate (e4m3 "fn"
- * at 448, e5m2 at 57344) and keep NaN. Pure functions, safe in any thread.
+ * at E4M3_MAX, e5m2 at E5M2_MAX) and keep NaN. Pure functions, safe in any thread.
  */
 #ifndef TYPES_DTYPE_H
 #define TYPES_DTYPE_H
@@ -28,6 +28,8 @@ enum dtype {
     DT_U64,
     DT_U32
 };
+
+enum { E4M3_MAX = 448, E5M2_MAX = 57344 }; /* the largest numbers of fp8 types */
 
 size_t dtype_size(enum dtype t); /* bytes an element; 0 for DT_NONE */
 const char *dtype_name(enum dtype t); /* "f32", "bf16", ... as recipes write it */

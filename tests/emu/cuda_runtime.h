@@ -16,9 +16,7 @@
 #include <typeinfo>
 
 #undef __launch_bounds__
-#undef __cluster_dims__
 #define __launch_bounds__(...)
-#define __cluster_dims__(...)
 
 using std::isfinite;
 

@@ -33,7 +33,7 @@ static inline void try_cuda(cudaError_t e, const char *expr, const char *file, i
     exit(5);
 }
 
-static bool portable; /* which kernels: GPT_GPU_PATH, else the GPU's own */
+static const struct attention_path *path; /* GPT_GPU_PATH's, else the GPU's own */
 
 /* Where no GPU is visible: says so, exits 77. */
 static inline void need_gpu(const char *program)
@@ -43,11 +43,13 @@ static inline void need_gpu(const char *program)
         printf("skipped: gpu\n");
         exit(77);
     }
+    bool portable;
     if (ops_cuda_portable(0, &portable)) {
         fprintf(stderr, "%s: %s\n", program, err_message());
         exit(5);
     }
     printf("# %s path\n", portable ? "portable" : "native");
+    path = portable ? &attention_portable : &attention_native;
 }
 
 /* How the tokens are cut into documents. */
@@ -157,7 +159,7 @@ static inline void poison(struct buffers *b)
     for (bf16 *p : outs)
         TRY(cudaMemset(p, 0xff, bytes));
     TRY(cudaMemset(b->lse, 0xff, ((size_t)b->s.rows * b->s.heads + 64) * sizeof(float)));
-    TRY(cudaMemset(b->workspace, 0xff, attention_workspace_bytes(&b->s, portable, true)));
+    TRY(cudaMemset(b->workspace, 0xff, attention_workspace_bytes(&b->s, path, true)));
 }
 
 static inline void buffers_new(struct buffers *b, const struct shape_case *c, uint64_t seed)
@@ -187,7 +189,7 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
     b->lse = (float *)device(((size_t)rows * c->heads + 64) * sizeof(float));
     b->delta = (float *)device((size_t)rows * c->heads * sizeof(float));
     TRY(cudaMemset(b->delta, 0, (size_t)rows * c->heads * sizeof(float)));
-    b->workspace = device(attention_workspace_bytes(&b->s, portable, true));
+    b->workspace = device(attention_workspace_bytes(&b->s, path, true));
     poison(b);
     TRY(cudaDeviceSynchronize());
 }
@@ -211,13 +213,13 @@ static inline void buffers_free(struct buffers *b)
 
 static inline void forward(cudaStream_t stream, struct buffers *b)
 {
-    TRY(attention_forward(stream, &b->s, portable, b->out, b->lse, b->q, b->k, b->v, b->workspace));
+    TRY(attention_forward(stream, &b->s, path, b->out, b->lse, b->q, b->k, b->v, b->workspace));
 }
 static inline void backward_to(cudaStream_t stream, struct buffers *b, bool add_dv)
 {
     const int64_t token = (int64_t)b->s.cu_mul * b->s.heads * b->s.head_dim;
     const struct attention_grads g = { b->dq, b->dk, b->dv, token, token, token, add_dv };
-    TRY(attention_backward(stream, &b->s, portable, &g, b->dout, b->q, b->k, b->v, b->lse, b->delta,
+    TRY(attention_backward(stream, &b->s, path, &g, b->dout, b->q, b->k, b->v, b->lse, b->delta,
                            b->workspace));
 }
 
