@@ -40,6 +40,7 @@ struct compiled {
     struct tensor ones; /* (own matrices,1), whose means correct others */
     struct tensor fit; /* (own matrices,2), of a write that fits */
     float *lr_mul[2], *shape[2]; /* of the own matrices: multipliers of the rate, of X */
+    float *apart[2]; /* of the own matrices: multipliers of X behind its stages; NULL: all are 1 */
     bool *turned; /* of the own matrices: rows are columns */
 };
 
@@ -376,6 +377,9 @@ static void write_fitted(const struct call *c, enum fit_to to)
 static void run_decay(const struct call *c) { (void)c; }
 static void run_step(const struct call *c)
 {
+    const float *apart = rule_of(c)->apart[c->chain];
+    if (apart)
+        ops_of(c)->scale(ops_of(c), rule_of(c)->x, matrices_of(c), apart, NULL);
     if (stage_has(&c->c->use[c->first], "pin"))
         write_fitted(c, FIT_PIN);
     else
@@ -427,6 +431,13 @@ static void run_momentum_polar(const struct call *c)
     orthogonalise(c, y, u);
 }
 
+/* True if the chain has a decay at the line's rate, so that multipliers of the matrices are of X alone. */
+static bool decays_apart(const struct chain *c)
+{
+    const struct stage_use *u = chain_stage(c, STAGE_decay);
+    return u && !stage_has(u, "multiplied") && c->use[c->write].id == STAGE_step;
+}
+
 /* The record's scaling, of the gradient itself. */
 static bool is_record_polar(const struct chain *c, int first)
 {
@@ -449,8 +460,8 @@ static void run_variance_write(const struct call *c)
 static bool is_record_write(const struct chain *c, int first)
 {
     const struct stage_use *shape = chain_stage(c, STAGE_shape);
-    return first == 2 && c->use[0].id == STAGE_momentum && c->use[1].id == STAGE_polar &&
-           is_record_polar(c, 0) && stage_has(&c->use[2], "round") &&
+    return first == 2 && !decays_apart(c) && c->use[0].id == STAGE_momentum &&
+           c->use[1].id == STAGE_polar && is_record_polar(c, 0) && stage_has(&c->use[2], "round") &&
            !stage_has(&c->use[c->write], "pin") && (!shape || stage_has(shape, "lr"));
 }
 
@@ -499,6 +510,8 @@ static bool stays_narrow(const struct chain *c, bool fuse)
 {
     struct launch l[MAX_USES];
     int n = chain_compile(c, fuse, l);
+    if (decays_apart(c))
+        return false;
     for (int k = 0; k < n; k++) {
         enum stage_id id = c->use[l[k].first].id;
         bool rates = id == STAGE_shape && stage_has(&c->use[l[k].first], "lr");
@@ -526,24 +539,38 @@ void rules_describe(const struct recipe *r, const struct chain *c, char *text, s
 
 /* -- memory ---------------------------------------------------------------------------------- */
 
+/* True if a matrix has another multiplier than 1. */
+static bool multiplies(const struct param_spec *s)
+{
+    for (int k = 0; k < s->n_lr; k++)
+        if (s->lr_mul[k] != 1)
+            return true;
+    return false;
+}
+
 static int factors(struct compiled *x, const struct param *p, int chain)
 {
     const struct chain *c = &p->spec->rule.chain[chain];
     const struct stage_use *shape = chain_stage(c, STAGE_shape);
-    bool of_rate = shape && stage_has(shape, "lr");
+    bool of_rate = shape && stage_has(shape, "lr"), apart = decays_apart(c) && multiplies(p->spec);
     int64_t n = own_matrices(p), first = p->spec->matrices > 1 ? p->own_first : 0;
     size_t bytes = (size_t)n * sizeof(float) + 1;
 
     x->lr_mul[chain] = malloc(bytes);
     x->shape[chain] = malloc(bytes);
-    if (!x->lr_mul[chain] || !x->shape[chain])
+    if (apart)
+        x->apart[chain] = malloc(bytes);
+    if (!x->lr_mul[chain] || !x->shape[chain] || (apart && !x->apart[chain]))
         return err_memory();
     for (int64_t m = 0; m < n; m++) {
         double f = recipe_shape_factor(p->spec, c, first + m);
+        double own = p->spec->lr_mul[(first + m) % p->spec->n_lr];
         bool padding = p->spec->matrices > 1 && first + m >= p->used;
         x->shape[chain][m] = (float)f;
         x->lr_mul[chain][m] =
-            padding ? 0 : (float)((of_rate ? f : 1) * p->spec->lr_mul[(first + m) % p->spec->n_lr]);
+            padding || own == 0 ? 0 : (float)((of_rate ? f : 1) * (apart ? 1 : own));
+        if (apart)
+            x->apart[chain][m] = (float)own;
     }
     return 0;
 }
@@ -656,6 +683,7 @@ void rules_release(struct optim_param *q)
     for (int c = 0; q->rule && c < 2; c++) {
         free(q->rule->lr_mul[c]);
         free(q->rule->shape[c]);
+        free(q->rule->apart[c]);
     }
     if (q->rule)
         free(q->rule->turned);

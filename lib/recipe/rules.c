@@ -96,7 +96,7 @@ static void builtin_line(const struct recipe *r, const char *name, char *line)
     if (r->optimizer.muon.match_rms > 0)
         snprintf(match, sizeof match, " match %s", shortest(r->optimizer.muon.match_rms, n[0]));
     snprintf(line, LINE_SIZE,
-             "lr %s | momentum $momentum nesterov |%s%s%s%s%s decay %s %s%s | step",
+             "lr %s | momentum $momentum nesterov |%s%s%s%s%s decay %s %s%s multiplied | step",
              shortest(r->optimizer.muon.lr, n[1]),
              sgd                      ? ""
              : r->optimizer.polar.aol ? " polar $coeffs aol |"

@@ -570,7 +570,7 @@ static void weightnorm(struct matrix *m, char **w, double lr)
 
 /* Numbers and words that the line gives the write. */
 struct write_of {
-    double lr, decay; /* the decay's rate without lr */
+    double lr, decay, decay_lr; /* the decay's rate without decay_lr */
     bool cautious, strict, behind, pin, ball;
 };
 
@@ -589,7 +589,7 @@ static void write_by_hand(struct matrix *m, const struct write_of *how)
         if (pass && how->pin)
             keep = fmax(old - how->lr * along / old, 1e-8) / norm(v, n);
         for (int i = 0; i < n; i++) {
-            double product = m->x[i] * m->w[i], left = 1 - how->decay * how->lr;
+            double product = m->x[i] * m->w[i], left = 1 - how->decay * how->decay_lr;
             if ((how->cautious && product < 0) || (how->strict && product <= 0))
                 left = 1;
             v[i] = how->behind ? m->w[i] - rate * m->x[i] : m->w[i] * left - rate * m->x[i];
@@ -765,8 +765,8 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
 {
     char copy[LINE], *save = NULL, *save2 = NULL;
     struct write_of how = { 0 };
-    double rate_mul = m->lr_mul, scale = 1, f;
-    bool wrote = false, lr2 = false;
+    double rate_mul = 1, scale = 1, f;
+    bool wrote = false, lr2 = false, multiplied = false;
     int at = 0;
 
     snprintf(copy, sizeof copy, "%s", line);
@@ -782,7 +782,7 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
         if (!strcmp(w[0], "lr")) {
             how.lr = atof(w[1]) * at_lr;
         } else if (!strcmp(w[0], "weightnorm")) {
-            weightnorm(m, w, how.lr * rate_mul);
+            weightnorm(m, w, how.lr * m->lr_mul);
             return;
         } else if (!strcmp(w[0], "shape")) {
             f = shape_of(m, w, k);
@@ -793,14 +793,15 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
         } else if (!strcmp(w[0], "decay")) {
             how.decay = atof(w[1]) * wd_mul, how.behind = wrote;
             how.cautious = flagged(w, k, "cautious"), how.strict = flagged(w, k, "strict");
-            lr2 = flagged(w, k, "lr2");
+            lr2 = flagged(w, k, "lr2"), multiplied = flagged(w, k, "multiplied");
         } else {
             CHECK(!strcmp(w[0], "step") || !strcmp(w[0], "hyperball"));
             how.pin = flagged(w, k, "pin"), how.ball = *w[0] == 'h', wrote = true;
         }
     }
     how.decay *= lr2 ? how.lr : 1;
-    how.lr *= rate_mul;
+    how.decay_lr = how.lr * rate_mul * (multiplied || how.ball ? m->lr_mul : 1);
+    how.lr *= rate_mul * m->lr_mul;
     write_by_hand(m, &how);
 }
 
@@ -862,8 +863,8 @@ static void test_formula(const char *line, const char *label, int which, bool ta
 static void draw_decay(char *text, bool constant)
 {
     static const char *const masks[] = { " cautious", " plain", " strict", "" };
-    snprintf(text, LINE, " | decay %s%s%s", constant || below(2) ? "0.1" : "0.1>0@1-4",
-             masks[below(4)], below(2) ? " lr2" : "");
+    snprintf(text, LINE, " | decay %s%s%s%s", constant || below(2) ? "0.1" : "0.1>0@1-4",
+             masks[below(4)], below(2) ? " lr2" : "", below(2) ? " multiplied" : "");
 }
 
 static const char *one_of(const char *const *text, int n) { return text[below(n)]; }
