@@ -699,7 +699,8 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
     const struct param_spec *s = &r->params[i];
     const struct chain *c = &s->rule.chain[chain];
     const struct stage_use *decay = chain_stage(c, STAGE_decay);
-    double lr = schedule_number(r, s, &c->lr, at) * at->lr, second = schedule_second_part(r, s, at);
+    double lr = schedule_number(r, s, &c->lr, at) * schedule_lr(r, s, at),
+           second = schedule_second_part(r, s, at);
 
     double scale = 1; /* of the gradient that later stages read */
     for (int k = 0; k < c->n; k++) {

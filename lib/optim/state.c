@@ -569,7 +569,7 @@ static double adam_eps(const struct recipe *r, double root_of_correction)
 static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s,
                                    const struct chain *c, const struct step_schedule *at, int64_t n)
 {
-    double eta = schedule_number(r, s, &c->lr, at) * at->lr *
+    double eta = schedule_number(r, s, &c->lr, at) * schedule_lr(r, s, at) *
                  (rule_chains(&s->rule) == 1 ? s->lr_mul[0] : r->optimizer.mixed_lr);
     double c1 = r->optimizer.adam.correction ? 1 - pow(s->beta1, (double)n) : 1;
     double c2 = r->optimizer.adam.correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;

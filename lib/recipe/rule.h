@@ -26,6 +26,7 @@ enum {
     MAX_POLAR = 12, /* rows of coefficients */
     SOFT_ROWS = 12, /* of polar, whose iterates soft adds */
     RULE_NAME = 32,
+    MAX_SCHEDULES = 16,
     KIND_SIZE = 24
 };
 
@@ -97,6 +98,16 @@ struct chain {
     int n, write; /* stages; index of the one that writes */
     struct stage_use use[MAX_USES];
     struct polar_rows polar;
+};
+
+/* A line of [schedules]: what multiplies the rates of the parameters that name it, a product of factors. */
+struct lr_schedule {
+    char name[RULE_NAME];
+    double warmup; /* a point of the schedule, up to which it rises; 0: none */
+    bool from_zero; /* in step 0, not from a step's part */
+    struct number linear; /* n 0: none */
+    double share, floor, power; /* a cooldown in the last share; 0: none */
+    double end; /* a point at which it ends; 0: the run's steps */
 };
 
 /* `around` of [rules] is done around the updates of all parameters. */

@@ -579,6 +579,11 @@ void recipe_rule_line(const struct recipe *r, const char *name, char *line, size
     snprintf(line, size, "%s", text ? text : "");
 }
 
+void recipe_schedule_line(const struct recipe *r, int k, char *line, size_t size)
+{
+    snprintf(line, size, "%s", recipe_find(r, "schedules", r->schedules[k].name)->value);
+}
+
 static bool is_chain(const char *line) { return !strstr(line, " then ") && !strstr(line, " + "); }
 
 /* A chain by its name, as part of a join. */
@@ -683,6 +688,98 @@ int recipe_add_published(struct recipe *r)
         free(copy);
     }
     return rc;
+}
+
+/* A point of the schedule. */
+static int read_point(struct line *l, double least, double *out)
+{
+    char word[64];
+    const char *at = next_word(l, word);
+    return recipe_real(word, "step", least, 1e9, out)
+               ? fault(l, at, "expected a step or a fraction of the run, found '%s'", word)
+               : 0;
+}
+
+static int read_between(struct line *l, double least, double most, double *out)
+{
+    char word[64];
+    const char *at = next_word(l, word);
+    return recipe_real(word, "number", least, most, out)
+               ? fault(l, at, "expected a number in [%g, %g], found '%s'", least, most, word)
+               : 0;
+}
+
+/* cooldown SHARE [floor F] [power P] [end T] */
+static int read_cooldown(struct line *l, struct lr_schedule *s)
+{
+    char word[64];
+    int rc = read_between(l, 1e-6, 1, &s->share);
+    while (!rc) {
+        if (peek(l, "floor"))
+            next_word(l, word), rc = read_between(l, 0, 1, &s->floor);
+        else if (peek(l, "power"))
+            next_word(l, word), rc = read_between(l, 1e-6, 100, &s->power);
+        else if (peek(l, "end"))
+            next_word(l, word), rc = read_point(l, 1e-6, &s->end);
+        else
+            break;
+    }
+    return rc;
+}
+
+/* flat, or a product of: warmup N [zero], linear A>B@S-E, cooldown ... */
+static int read_schedule(struct recipe *r, const struct recipe_line *row, struct lr_schedule *s)
+{
+    struct line l = { .r = r, .from = row, .text = row->value, .at = row->value };
+    char word[64];
+    int rc = 0;
+    *s = (struct lr_schedule){ .power = 1 };
+    snprintf(s->name, sizeof s->name, "%s", row->key);
+    do {
+        const char *at = next_word(&l, word);
+        bool again = (!strcmp(word, "warmup") && s->warmup > 0) ||
+                     (!strcmp(word, "linear") && s->linear.n) ||
+                     (!strcmp(word, "cooldown") && s->share > 0);
+        if (again)
+            return fault(&l, at, "a schedule has one %s", word);
+        if (!strcmp(word, "warmup")) {
+            rc = read_point(&l, 1e-6, &s->warmup);
+            if ((s->from_zero = !rc && peek(&l, "zero")))
+                next_word(&l, word);
+        } else if (!strcmp(word, "linear")) {
+            at = next_word(&l, word);
+            rc = read_number(&l, at, word, &s->linear);
+            if (!rc && s->linear.from != NUMBER_GIVEN)
+                rc = fault(&l, at, "expected a number, or A>B@S-E, found '%s'", word);
+        } else if (!strcmp(word, "cooldown")) {
+            rc = read_cooldown(&l, s);
+        } else if (strcmp(word, "flat")) {
+            rc = fault(&l, at,
+                       "expected flat, warmup STEPS [zero], linear A>B@S-E or cooldown SHARE "
+                       "[floor F] [power P] [end STEP]%s%s%s",
+                       *word ? ", found '" : "", word, *word ? "'" : "");
+        }
+    } while (!rc && !peek(&l, ""));
+    return rc;
+}
+
+int recipe_bind_schedules(struct recipe *r)
+{
+    for (int i = 0; i < r->text->n; i++) {
+        struct recipe_line *l = &r->text->line[i];
+        if (strcmp(l->section, "schedules"))
+            continue;
+        if (strlen(l->key) >= RULE_NAME || !strcmp(l->key, "-"))
+            return recipe_error(r, l, "expected a name of at most %d characters", RULE_NAME - 1);
+        if (r->n_schedules == MAX_SCHEDULES)
+            return recipe_error(r, l, "more than %d schedules", MAX_SCHEDULES);
+        int rc = read_schedule(r, l, &r->schedules[r->n_schedules]);
+        if (rc)
+            return rc;
+        r->n_schedules++;
+        l->used = true;
+    }
+    return 0;
 }
 
 /* True if what is done around updates can be done with the parameter: its exact value is one f32. */

@@ -143,6 +143,25 @@ double schedule_number(const struct recipe *r, const struct param_spec *s, const
     return n->value[k] + (n->value[k + 1] - n->value[k]) * t;
 }
 
+double schedule_lr(const struct recipe *r, const struct param_spec *s,
+                   const struct step_schedule *at)
+{
+    const struct lr_schedule *q = s->schedule < 0 ? NULL : &r->schedules[s->schedule];
+    double f = 1;
+    if (!q)
+        return at->lr;
+    int warmup = schedule_point(r, q->warmup);
+    if (warmup)
+        f = fmin(1, (double)(at->step + !q->from_zero) / warmup);
+    if (q->linear.n)
+        f *= schedule_number(r, s, &q->linear, at);
+    double left =
+        1 - (double)at->step / (q->end > 0 ? schedule_point(r, q->end) : r->schedule.steps);
+    if (q->share > 0 && left < q->share)
+        f *= q->floor + (1 - q->floor) * pow(fmax(0, left) / q->share, q->power);
+    return f;
+}
+
 double schedule_second_part(const struct recipe *r, const struct param_spec *s,
                             const struct step_schedule *at)
 {

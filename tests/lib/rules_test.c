@@ -36,6 +36,7 @@ struct variant {
         DELAYED
     } stored; /* weights in f16, and in e4m3 with that scale */
     const char *around;
+    bool scheduled; /* the MLPs' rate has a schedule of its own */
     int skip; /* the step whose gradients have a NaN, or that is left out; 0: none */
     bool omit;
 };
@@ -61,6 +62,7 @@ static int read(struct recipe **r, const struct variant *v)
         v->f32 ? "optimizer.polar=f32" : "optimizer.polar=bf16",
         v->skip && !v->omit ? "optimizer.max_skips=2" : "optimizer.max_skips=0",
         rules,
+        "schedules.s=warmup 3 cooldown 0.9 floor 0.1 power 1.5 end 7",
         around,
         v->around ? "optimizer.adam_every=1" : "optimizer.adam_every=2",
         v->stored == DELAYED ? "precision.weight_scale=delayed" : "precision.weight_scale=row",
@@ -82,8 +84,8 @@ static int read(struct recipe **r, const struct variant *v)
     snprintf(rules, sizeof rules, "rules.x=%s", v->line ? v->line : "lr 1 | step");
     snprintf(attn, sizeof attn, "parameters.attn=40,d,d %s uniform:1 %s sharded %s 1,1,2 1 no", f16,
              name, betas);
-    snprintf(mlp, sizeof mlp, "parameters.mlp=24,f,d %s uniform:0.5 %s sharded %s 1,2 0.5 no", e4m3,
-             name, betas);
+    snprintf(mlp, sizeof mlp, "parameters.mlp=24,f,d %s uniform:0.5 %s sharded %s 1,2 0.5 no%s",
+             e4m3, name, betas, v->scheduled ? " s" : "");
     snprintf(ve0, sizeof ve0, "parameters.ve0=v,d %s normal:1 %s sharded %s 2 5 no", e4m3, name,
              betas);
     snprintf(smear, sizeof smear, "parameters.smear_gate=1,12 %s normal:1 %s replicated %s 1 1 no",
@@ -805,10 +807,20 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
     write_by_hand(m, &how);
 }
 
+/* As of read(). */
+static double own_schedule(int step)
+{
+    double left = (1 - step / 7.0) / 0.9;
+    return fmin(1, (step + 1) / 3.0) * (left < 1 ? 0.1 + 0.9 * pow(left, 1.5) : 1);
+}
+
 /* Matrix `which` of a bank, moved by hand beside the run, whose weights are f32. */
 static void test_formula(const char *line, const char *label, int which, bool tables)
 {
-    struct variant v = { .line = line, .world = 1, .f32 = true, .tables = tables };
+    bool own = which % 2 == 0 && !strcmp(label, "mlp");
+    struct variant v = {
+        .line = line, .world = 1, .f32 = true, .tables = tables, .scheduled = own
+    };
     struct outcome start = run(&v, 0, 0, NULL), end = run(&v, 0, STEPS, NULL);
     struct recipe *r = NULL;
     if (!CHECK_OK(read(&r, &v)))
@@ -840,7 +852,7 @@ static void test_formula(const char *line, const char *label, int which, bool ta
         schedule_at(r, step, &p);
         for (int i = 0; i < n; i++)
             m.x[i] = gradient(step, param, which * n + i);
-        by_hand(&m, line, r, p.lr, (double)s->wd_mul);
+        by_hand(&m, line, r, own ? own_schedule(step) : p.lr, (double)s->wd_mul);
     }
     double off = 0, moved = 0;
     for (int i = 0; i < n; i++) {
@@ -1188,7 +1200,8 @@ int main(void)
                              .world = 1,
                              .f32 = i % 3 == 2,
                              .tables = tables,
-                             .zero = tables && !below(3) };
+                             .zero = tables && !below(3),
+                             .scheduled = below(2) };
         if (!v.f32)
             v.stored = (enum stored)below(3);
         draw(line, false, tables);
