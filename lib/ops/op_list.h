@@ -249,8 +249,8 @@ OP(weightnorm_input, struct tensor x, int n, const struct weightnorm *s);
 /* From x, the polar factor: v <- v - lr 0.2 sqrt(L) x, G by Adam, w <- G v / max(|v|, 1e-12), the next norm, one
  * update more. */
 OP(weightnorm, struct tensor x, int n, const struct weightnorm *s);
-/* Elementwise: what how says, w f32, or bf16 with its u16 low halves or without; mean, before f32. number n0,
- * n1, n2: device. */
+/* Elementwise: what how says, w f32, or bf16 with its u16 low halves or without; mean, before f32, where they are
+ * read or written. number n0, n1, n2: device. */
 OP(around, struct tensor w, struct tensor low, struct tensor mean, struct tensor before,
    enum around_how how, const real *number, const struct step_gate *gate);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */

@@ -310,8 +310,12 @@ enum {
 enum around_how {
     AROUND_BEGIN, /* before <- w */
     AROUND_AHEAD, /* mean <- mean + n0 (w - before - mean), before <- w, w <- w + n1 mean */
-    AROUND_OUTWARDS /* where n2 is not 0: d = before - w, mean <- n1 mean + n0 d, w and before <- before
-                     * - n1 mean - n0 d */
+    AROUND_OUTWARDS, /* where n2 is not 0: d = before - w, mean <- n1 mean + n0 d, w and before <- before
+                      * - n1 mean - n0 d */
+    AROUND_TAIL, /* mean <- mean + n0 (w - mean); where n0 is 1 it is w, whatever the gate says */
+    AROUND_APART, /* before <- before + w - (before + n0 (mean - before) as stored), mean <- mean + n1 (before
+                   * - mean), w <- before + n0 (mean - before) */
+    AROUND_READ /* before, of w's type or bf16, <- w + n0 (mean - w); where n0 is 1 it is mean */
 };
 enum { VARIANCE_ROUND = 1, VARIANCE_FREE = 2 };
 /* norm_fit makes one of these of x, with y as it says; S, T, C: the number. */

@@ -112,11 +112,32 @@ struct lr_schedule {
 
 /* `around` of [rules] is done around the updates of all parameters. */
 struct around {
-    enum around_kind { AROUND_NONE, AROUND_LOOKAHEAD, AROUND_OUTER } kind;
-    double rate, mean; /* A and G of lookahead, LR and MU of outer */
-    double from, to; /* lookahead: steps before whose forward it is added */
-    int every; /* outer */
+    enum around_kind {
+        AROUND_NONE,
+        AROUND_LOOKAHEAD, /* A, G, first step before whose forward it is added, the first without */
+        AROUND_OUTER, /* LR, MU, N */
+        AROUND_AVERAGE, /* T, the step (a point) behind which it begins, A */
+        AROUND_FREE, /* B, R */
+        N_AROUND
+    } kind;
+    double number[4];
+    uint32_t except; /* parameters that it leaves out, a bit each */
 };
+/* True if validation reads other weights than those that the next gradient is taken at. */
+static inline bool around_reads_apart(const struct around *a)
+{
+    return a->kind == AROUND_AVERAGE || a->kind == AROUND_FREE;
+}
+/* Returns the average's part in what validation reads. */
+static inline double around_part(const struct around *a)
+{
+    return a->kind == AROUND_AVERAGE ? a->number[2] : 1;
+}
+/* True if it is done with parameter i. */
+static inline bool around_takes(const struct around *a, int i)
+{
+    return a->kind && !(a->except >> i & 1);
+}
 
 /* SINGLE: chain[0]. THEN: chain[0] before step `at`, then chain[1], whose states are kept from step
  * `moments` on. SUM: both, chain[1] with weight `weight` and chain[0] with the rest. */

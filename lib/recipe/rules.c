@@ -785,54 +785,91 @@ int recipe_bind_schedules(struct recipe *r)
 /* True if what is done around updates can be done with the parameter: its exact value is one f32. */
 static bool stands_around(const struct param_spec *s)
 {
-    return s->stored == DT_NONE && s->every == 1 &&
+    return (s->stored == DT_NONE || s->stored == DT_F32) && s->every == 1 &&
            (!rule_is_adam(&s->rule) || s->master == DT_NONE || s->master == DT_F32);
 }
 
 int recipe_check_around(const struct recipe *r)
 {
-    for (int i = 0; i < r->n_params && r->optimizer.around.kind; i++)
-        if (!stands_around(&r->params[i]))
-            return recipe_error(r, recipe_find(r, "rules", "around"),
+    const struct around *a = &r->optimizer.around;
+    const struct recipe_line *line = recipe_find(r, "rules", "around");
+    for (int i = 0; i < r->n_params; i++)
+        if (around_takes(a, i) && !stands_around(&r->params[i]))
+            return recipe_error(r, line,
                                 "%s must move in each step, with weights in f32 or bf16 and "
                                 "without low halves of its own",
                                 r->params[i].label);
+    return around_reads_apart(a) && r->order.tied_head >= 0
+               ? recipe_error(r, line, "%s and %s are tied, and validation would read one average",
+                              r->params[r->order.tied_head].label,
+                              r->params[r->order.tied_embed].label)
+               : 0;
+}
+
+/* except LABEL... */
+static int read_except(struct line *l, struct around *a)
+{
+    char word[64];
+    next_word(l, word);
+    do {
+        const char *at = next_word(l, word);
+        int i = recipe_param(l->r, word);
+        if (i < 0)
+            return fault(l, at, "expected a parameter, found '%s'", word);
+        a->except |= UINT32_C(1) << i;
+    } while (!peek(l, ""));
     return 0;
 }
 
-/* lookahead A G from S to E; outer LR MU every N. */
+/* lookahead A G from S to E; outer LR MU every N; average tail T from S blend A [except LABEL...]; free B [power
+ * R]. */
 static int read_around(struct recipe *r, const struct recipe_line *row)
 {
+    static const struct {
+        const char *word, *form; /* a "#" for each number */
+        double least[4], most[4];
+    } forms[N_AROUND] = {
+        [AROUND_LOOKAHEAD] = { "lookahead", "# # from # to #", { 0 }, { 1e9, 1, 1e9, 1e9 } },
+        [AROUND_OUTER] = { "outer", "# # every #", { 0, 0, 1 }, { 1e9, 1, 1e9 } },
+        [AROUND_AVERAGE] = { "average", "tail # from # blend #", { 1 }, { 1e9, 1e9, 1 } },
+        [AROUND_FREE] = { "free", "#", { 0 }, { 1 } },
+    };
     struct line l = { .r = r, .from = row, .text = row->value, .at = row->value };
     struct around *a = &r->optimizer.around;
-    char word[64];
-    double number[4] = { 0 };
+    char word[64], want[64];
     const char *at = next_word(&l, word);
-    bool ahead = !strcmp(word, "lookahead");
-    const char *const want[2] = { ahead ? "from" : "every", ahead ? "to" : NULL };
+    int k = 1, n = 0;
 
-    if (!ahead && strcmp(word, "outer"))
-        return fault(&l, at, "expected lookahead A G from S to E, or outer LR MU every N");
-    for (int k = 0; k < (ahead ? 4 : 3); k++) {
+    while (k < N_AROUND && strcmp(word, forms[k].word))
+        k++;
+    if (k == N_AROUND)
+        return fault(
+            &l, at,
+            "expected lookahead A G from S to E, outer LR MU every N, average tail T from S "
+            "blend A, or free B");
+    *a = (struct around){ .kind = (enum around_kind)k };
+    struct line form = { .r = r, .from = row, .text = forms[k].form, .at = forms[k].form };
+    while (!peek(&form, "")) {
+        next_word(&form, want);
         at = next_word(&l, word);
-        if (k >= 2) {
-            if (strcmp(word, want[k - 2]))
-                return fault(&l, at, "expected '%s', found '%s'", want[k - 2], word);
-            at = next_word(&l, word);
-        }
-        if (recipe_real(word, "number", k == 2 && !ahead ? 1 : 0, k == 1 ? 1 : 1e9, &number[k]))
-            return fault(&l, at, "expected a number, found '%s'", word);
+        if (*want != '#' && strcmp(word, want))
+            return fault(&l, at, "expected '%s', found '%s'", want, word);
+        if (*want == '#' &&
+            recipe_real(word, "number", forms[k].least[n], forms[k].most[n], &a->number[n]))
+            return fault(&l, at, "expected a number in [%g, %g], found '%s'", forms[k].least[n],
+                         forms[k].most[n], word);
+        n += *want == '#';
+    }
+    if (k == AROUND_AVERAGE && peek(&l, "except"))
+        return read_except(&l, a);
+    if (k == AROUND_FREE && peek(&l, "power")) {
+        next_word(&l, word);
+        int rc = read_between(&l, 0, 100, &a->number[1]);
+        if (rc)
+            return rc;
     }
     at = next_word(&l, word);
-    if (*word)
-        return fault(&l, at, "'%s' is one word too many", word);
-    *a = (struct around){ ahead ? AROUND_LOOKAHEAD : AROUND_OUTER,
-                          number[0],
-                          number[1],
-                          number[2],
-                          number[3],
-                          (int)number[2] };
-    return 0;
+    return *word ? fault(&l, at, "'%s' is one word too many", word) : 0;
 }
 
 int recipe_bind_rules(struct recipe *r)

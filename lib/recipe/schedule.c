@@ -81,6 +81,14 @@ bool schedule_validates(const struct recipe *r, int step)
     return r->data.val.tokens && (step == schedule_total(r) || (every && step % every == 0));
 }
 
+bool schedule_reads_apart(const struct recipe *r, int step)
+{
+    const struct around *a = &r->optimizer.around;
+    if (a->kind == AROUND_AVERAGE)
+        return step > schedule_point(r, a->number[1]);
+    return a->kind == AROUND_FREE && step > 0;
+}
+
 unsigned schedule_chains(const struct recipe *r, const struct rule *rule, int step)
 {
     if (rule->join != RULE_THEN)

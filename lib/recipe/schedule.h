@@ -49,6 +49,8 @@ double schedule_number(const struct recipe *r, const struct param_spec *s, const
 /* Weight of a joined rule's second chain in the update (optimizers.md 4.6). */
 double schedule_second_part(const struct recipe *r, const struct param_spec *s,
                             const struct step_schedule *at);
+/* True if validation before that step reads other weights than training. */
+bool schedule_reads_apart(const struct recipe *r, int step);
 /* True if the run validates before that step, from 0 to the total. */
 bool schedule_validates(const struct recipe *r, int step);
 int schedule_total(const struct recipe *r); /* steps + extension */

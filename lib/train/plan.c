@@ -81,6 +81,16 @@ static void plan_rules(const struct recipe *r, struct report *out)
             report_line(out, "rules", "  run as %s", ops);
         }
     }
+    if (r->optimizer.around.kind) {
+        char line[600];
+        recipe_rule_line(r, "around", line, sizeof line);
+        report_line(out, "rules", "around = %s", line);
+    }
+    if (around_reads_apart(&r->optimizer.around))
+        report_line(
+            out, "rules",
+            "  validation and gpt-sample read the average; a checkpoint has it, and the weight "
+            "that is trained");
 }
 
 /* Each schedule of [schedules] that a parameter names: its line, whose it is, and five of its values. */

@@ -954,14 +954,27 @@ static void test_around(int64_t rows, int64_t cols)
         struct both w = drawn(type ? DT_BF16 : DT_F32, rows, cols, 1);
         struct both low = type == 1 ? drawn_u16(rows, cols) : (struct both){ 0 };
         struct both mean = drawn(DT_F32, rows, cols, 1), before = blank(DT_F32, rows, cols);
-        for (int how = AROUND_BEGIN; how <= AROUND_OUTWARDS + 1; how++) {
-            enum around_how h = how > AROUND_OUTWARDS ? AROUND_OUTWARDS : (enum around_how)how;
-            real *nc = how > AROUND_OUTWARDS ? c0 : c, *nd = how > AROUND_OUTWARDS ? d0 : d;
+        static const enum around_how hows[] = { AROUND_BEGIN,    AROUND_AHEAD, AROUND_OUTWARDS,
+                                                AROUND_OUTWARDS, AROUND_TAIL,  AROUND_TAIL,
+                                                AROUND_APART,    AROUND_APART };
+        for (int k = 0; k < 8; k++) {
+            enum around_how h = hows[k];
+            /* 3: a step in which nothing is done; 5: in which a mean begins */
+            const real *nc = k == 3 ? c0 : (real *)c + (k == 5 ? 2 : 0);
+            const real *nd = k == 3 ? d0 : (real *)d + (k == 5 ? 2 : 0);
             cpu->around(cpu, w.c, low.c, mean.c, before.c, h, nc, NULL);
             gpu->around(gpu, w.g, low.g, mean.g, before.g, h, nd, NULL);
             CHECK_EQ(different_bytes(w) + different_bytes(mean) + different_bytes(before), 0);
             if (type == 1)
                 CHECK_EQ(different_bytes(low), 0);
+        }
+        for (int k = 0; k < 4;
+             k++) { /* what is read: in bf16, or f32, a part of the mean, or all */
+            struct both out = blank(k % 2 ? DT_F32 : DT_BF16, rows, cols);
+            const real *nc = (real *)c + (k < 2 ? 1 : 2), *nd = (real *)d + (k < 2 ? 1 : 2);
+            cpu->around(cpu, w.c, low.c, mean.c, out.c, AROUND_READ, nc, NULL);
+            gpu->around(gpu, w.g, low.g, mean.g, out.g, AROUND_READ, nd, NULL);
+            CHECK_EQ(different_bytes(out), 0);
         }
     }
 }

@@ -15,7 +15,7 @@
 #include "optim/untie.h"
 #include "recipe/named.h"
 
-enum { MAX_WORLD = 3, STEPS = 6, LINE = 400 };
+enum { MAX_WORLD = 4, STEPS = 6, LINE = 400 };
 
 static struct rng rng;
 static uint64_t drawn;
@@ -36,6 +36,7 @@ struct variant {
         DELAYED
     } stored; /* weights in f16, and in e4m3 with that scale */
     const char *around;
+    bool read; /* the weights are left as validation reads them */
     bool scheduled; /* the MLPs' rate has a schedule of its own */
     int skip; /* the step whose gradients have a NaN, or that is left out; 0: none */
     bool omit;
@@ -64,6 +65,7 @@ static int read(struct recipe **r, const struct variant *v)
         rules,
         "schedules.s=warmup 3 cooldown 0.9 floor 0.1 power 1.5 end 7",
         around,
+        v->around && strchr("af", *v->around) ? "order.tied=-" : "schedule.extension=0",
         v->around ? "optimizer.adam_every=1" : "optimizer.adam_every=2",
         v->stored == DELAYED ? "precision.weight_scale=delayed" : "precision.weight_scale=row",
         "precision.amax_history=2",
@@ -202,6 +204,11 @@ static void *run_rank(void *arg)
         optim_outcome(&z, &at, a->v->skip == step);
     }
     optim_settle(&z);
+    if (schedule_reads_apart(a->recipe, a->to)) {
+        optim_read_apart(&z, true);
+        if (!a->v->read)
+            optim_read_apart(&z, false);
+    }
     struct step_schedule next;
     schedule_at(a->recipe, a->to, &next);
     if (next.tied) /* as a checkpoint does */
@@ -258,6 +265,9 @@ static void test_line(struct variant v)
     same(line, "stage by stage", run(&v, 0, STEPS, NULL), &one);
     v.unfused = false, v.world = 3;
     same(line, "3 ranks", run(&v, 0, STEPS, NULL), &one);
+    v.world = 4;
+    same(line, "4 ranks", run(&v, 0, STEPS, NULL), &one);
+    v.world = 3;
     int stop = v.tables && below(2) ? 2 : 4; /* they part in step 3 */
     half = run(&v, 0, stop, NULL);
     v.world = 2;
@@ -870,6 +880,74 @@ static void test_formula(const char *line, const char *label, int which, bool ta
     recipe_free(r);
 }
 
+/* What validation reads, and the states, of the first MLP's weights that move by 0.1 times the rate and gradient. */
+static void test_around_formula(const char *around, bool apart)
+{
+    struct variant v = { .line = "lr 0.1 | step", .world = 1, .f32 = true, .around = around };
+    struct outcome end;
+    struct recipe *r = NULL;
+    v.read = true;
+    end = run(&v, 0, STEPS, NULL);
+    if (!CHECK_OK(read(&r, &v)))
+        return;
+    struct state states[MAX_STATES];
+    int param = recipe_param(r, "mlp");
+    size_t at[3] = { 0 }, where = 0;
+    for (int i = 0; i <= param; i++)
+        for (int k = 0, have = states_of(r, i, states); k < have; k++) {
+            if (i == param && k < 3)
+                at[k] = where;
+            where +=
+                states[k].role == STATE_GRADIENT ? 0 : (size_t)states_bytes(r, i, &states[k], 1);
+        }
+    CHECK(!strcmp(states[1].kind, "around_mean"));
+    CHECK_EQ(!strcmp(states[2].kind, "around_before"), apart);
+    struct outcome start = run(&v, 0, 0, NULL);
+    double off[3] = { 0 }, size = 0;
+    for (int64_t i = 0; i < r->params[param].rows * r->params[param].cols; i++) {
+        double w = (double)((float *)(start.bytes + at[0]))[i], e = w, z = w, most = 0, sum = 0,
+               read = w;
+        for (int step = 0; step < STEPS; step++) {
+            struct step_schedule p;
+            schedule_at(r, step, &p);
+            double moved = 0.1 * p.lr * (double)gradient(step, param, i);
+            if (apart) { /* e is x */
+                most = fmax(most, p.lr);
+                double weight = (step + 1) * most * most;
+                sum += weight;
+                z -= moved;
+                e = (1 - weight / sum) * e + weight / sum * z;
+                w = 0.8 * e + 0.2 * z;
+                read = e;
+            } else {
+                w -= moved;
+                e = step <= 3 ? w : e + (w - e) / 4;
+                read = 0.3 * w + 0.7 * e;
+            }
+        }
+        off[0] += pow((double)((float *)(end.bytes + at[0]))[i] - read, 2);
+        off[1] += pow((double)((float *)(end.bytes + at[1]))[i] - e, 2);
+        off[2] += apart ? pow((double)((float *)(end.bytes + at[2]))[i] - z, 2) : 0;
+        size += pow((double)((float *)(start.bytes + at[0]))[i] - read, 2);
+    }
+    for (int k = 0; k < 3; k++)
+        if (!CHECK(sqrt(off[k]) <= 1e-5 * sqrt(size)) || !CHECK(size > 0))
+            printf("    %s: state %d off by %.1e\n", around, k, sqrt(off[k] / size));
+    free(start.bytes), free(end.bytes);
+    recipe_free(r);
+}
+
+/* Without states of its own a line's untying is the same with and without them: what is around it goes over. */
+static void test_around_untied(void)
+{
+    struct variant v = { .line = "lr 0.1 | step", .world = 1, .tables = true };
+    v.around = "outer 0.5 0.3 every 2";
+    struct outcome carried = run(&v, 0, STEPS, NULL);
+    v.zero = true;
+    same(v.line, "around, untied", run(&v, 0, STEPS, NULL), &carried);
+    free(carried.bytes);
+}
+
 /* -- drawn lines -------------------------------------------------------------------------------- */
 
 static void draw_decay(char *text, bool constant)
@@ -1105,7 +1183,12 @@ static void test_around_refused(void)
     around_refused("lookahead 0.6 1.99 from 1 to 2", "expected a number");
     around_refused("outer 0.7 0.5 every 0", "expected a number");
     around_refused("outer 0.7 0.5 every 2 3", "one word too many");
-    around_refused("average 3", "expected lookahead");
+    around_refused("avarage 3", "expected lookahead");
+    around_refused("average 3", "expected 'tail', found '3'");
+    around_refused("average tail 0 from 3 blend 1", "expected a number in [1, 1e+09]");
+    around_refused("average tail 2 from 3 blend 1 except mlp nosuch", "expected a parameter");
+    around_refused("free 0.9 pover 2", "one word too many");
+    around_refused("free 1.5", "expected a number in [0, 1]");
 }
 
 /* A weight that begins at 0 has no norm to keep. */
@@ -1168,6 +1251,28 @@ static void test_text(void)
     recipe_free(r), recipe_free(again);
 }
 
+/* Each published line. */
+static void test_published(void)
+{
+    char *text = NULL, *save = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    int n = 0;
+    if (!CHECK(f != NULL))
+        return;
+    recipe_rules_list(f);
+    fclose(f);
+    for (char *s = strtok_r(text, "\n", &save); s; s = strtok_r(NULL, "\n", &save)) {
+        char *line = *s == '#' ? NULL : strstr(s, " = ");
+        if (!line)
+            continue;
+        test_line((struct variant){ .line = line + 3, .world = 1, .scheduled = n % 2 });
+        n++;
+    }
+    CHECK(n >= 20);
+    free(text);
+}
+
 int main(void)
 {
     static const char *const rules[] = { "normuon", "muon", "sgd", "normuon>adam", "normuon+adam" };
@@ -1192,6 +1297,18 @@ int main(void)
                                 .tables = true,
                                 .around = "lookahead 0.6 0.8 from 1 to 5" });
     test_line((struct variant){ .rule = "normuon", .world = 1, .around = "outer 0.7 0.5 every 2" });
+    test_line((struct variant){ .line = "lr 0.1 | momentum 0.9 | step",
+                                .world = 1,
+                                .around = "average tail 3 from 3 blend 0.6 except embed ve0" });
+    test_line((struct variant){ .line = "lr 0.1 | second 0.9 1e-3 | decay 0.1 | step",
+                                .world = 1,
+                                .f32 = true,
+                                .around = "free 0.9 power 1" });
+    test_line((struct variant){ .rule = "normuon", .world = 1, .around = "free 0.9" });
+    test_around_formula("average tail 4 from 3 blend 0.7", false);
+    test_around_formula("free 0.8 power 1", true);
+    test_around_untied();
+    test_published();
     for (int i = 0; i < (many ? atoi(many) : 40); i++) {
         static const char *const labels[] = { "mlp", "attn", "ve0", "smear_gate" };
         char line[LINE];
