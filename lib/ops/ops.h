@@ -374,6 +374,25 @@ struct muon_step {
     real lr, decay;
 };
 
+/* A stage of op each, with the arguments of its own op. */
+struct each_stage {
+    enum each_what {
+        EACH_MEAN, /* momentum; with MEAN_TERM of the gradient */
+        EACH_SECOND,
+        EACH_SCALE,
+        EACH_SIGN,
+        EACH_WRITE /* normuon, without second moments */
+    } what;
+    struct tensor state; /* f32; of EACH_WRITE the weight, and low: its low halves */
+    struct tensor low;
+    unsigned how; /* MEAN_ or MUON_ flags */
+    const real *number, *age; /* device */
+    const float
+        *each; /* host (n): of EACH_SCALE (NULL: 1), of EACH_WRITE the multipliers of the rate */
+    const struct muon_step *m; /* device */
+};
+enum { MAX_EACH = 10 };
+
 struct ops {
     const char *device; /* "cpu", "cuda" */
     enum dtype act;

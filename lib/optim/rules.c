@@ -11,7 +11,7 @@ struct call {
     struct optim *z;
     int i, chain;
     const struct chain *c;
-    int first; /* of the launch's stages */
+    int first, n; /* the launch's stages */
 };
 typedef void stage_run(const struct call *c);
 
@@ -39,7 +39,8 @@ struct compiled {
     struct tensor norm[2]; /* (own matrices,1) */
     struct tensor ones; /* (own matrices,1), whose means correct others */
     struct tensor fit; /* (own matrices,2), of a write that fits */
-    float *lr_mul[2], *shape[2]; /* of the own matrices: multipliers of the rate, of X */
+    float *lr_mul[2],
+        *shape[2]; /* of the own matrices: multipliers of the rate, of X (NULL: all are 1) */
     float *apart[2]; /* of the own matrices: multipliers of X behind its stages; NULL: all are 1 */
     bool *turned; /* of the own matrices: rows are columns */
 };
@@ -109,12 +110,21 @@ static void run_mean(const struct call *c, unsigned how, const real *age)
     keep_mean(c);
 }
 
+static unsigned mean_flags(const struct stage_use *u)
+{
+    return (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0) | (stage_has(u, "sum") ? MEAN_SUM : 0);
+}
+
+static unsigned term_flags(const struct stage_use *u)
+{
+    return MEAN_TERM | (stage_has(u, "first") ? 0 : MEAN_ADD) |
+           (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0);
+}
+
 static void run_momentum(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
-    run_mean(c,
-             (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0) | (stage_has(u, "sum") ? MEAN_SUM : 0),
-             age_of(c, "corrected"));
+    run_mean(c, mean_flags(u), age_of(c, "corrected"));
 }
 
 static void run_lion(const struct call *c) { run_mean(c, MEAN_LION, NULL); }
@@ -125,8 +135,7 @@ static void run_kernel(const struct call *c)
     const struct stage_use *u = &c->c->use[c->first];
     struct tensor x = rule_of(c)->x, in = rule_of(c)->kept;
     bool gradient = c->c->use[0].id == STAGE_kernel, first = stage_has(u, "first");
-    unsigned how = MEAN_TERM | (first ? 0 : MEAN_ADD) | (gradient ? MEAN_GRADIENT : 0) |
-                   (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0);
+    unsigned how = term_flags(u) | (gradient ? MEAN_GRADIENT : 0);
 
     if (first && !gradient)
         ops_of(c)->copy(ops_of(c), in, x);
@@ -323,7 +332,7 @@ static void run_variance(const struct call *c)
 /* With lr it is part of the write's rates. */
 static void run_shape(const struct call *c)
 {
-    if (!stage_has(&c->c->use[c->first], "lr"))
+    if (!stage_has(&c->c->use[c->first], "lr") && rule_of(c)->shape[c->chain])
         ops_of(c)->scale(ops_of(c), rule_of(c)->x, matrices_of(c), rule_of(c)->shape[c->chain],
                          NULL);
 }
@@ -420,6 +429,100 @@ static stage_run *const alone[N_STAGE_ROWS] = {
 #include "recipe/stage_list.h"
 };
 
+/* -- elementwise stages in one op --------------------------------------------------------------- */
+
+/* True if the stage can be one of op each; kernels read the gradient alone there. */
+static bool is_each(const struct chain *c, int k)
+{
+    const struct stage_use *u = &c->use[k];
+    switch (u->id) {
+    case STAGE_momentum: return u->flags < 8; /* the words that mean_flags and age_of know */
+    case STAGE_kernel: return c->use[0].id == STAGE_kernel;
+    case STAGE_step: return !stage_has(u, "pin");
+    case STAGE_lion:
+    case STAGE_second:
+    case STAGE_scale:
+    case STAGE_shape:
+    case STAGE_sign:
+    case STAGE_decay: return true;
+    default: return false;
+    }
+}
+
+/* Counts the stages from `first` on that op each takes; 0 where it would have one. */
+static int count_each(const struct chain *c, int first)
+{
+    int n = 0, work = 0;
+    for (; first + n < c->n && is_each(c, first + n); n++) {
+        enum stage_id id = c->use[first + n].id;
+        bool rate = id == STAGE_shape && stage_has(&c->use[first + n], "lr");
+        int more = rate || id == STAGE_decay ? 0
+                   : id == STAGE_step        ? 2
+                                             : 1; /* step: multipliers apart */
+        if (work + more > MAX_EACH)
+            break;
+        work += more;
+    }
+    bool writes = first <= c->write && c->write < first + n;
+    return work - writes >= 2 && !chain_stage(c, STAGE_graft) ? n : 0;
+}
+
+static struct each_stage stage_of(const struct call *c, enum each_what what, unsigned how,
+                                  const char *age)
+{
+    return (struct each_stage){ .what = what,
+                                .how = how,
+                                .state = state_of(c, c->first),
+                                .number = numbers_of(c),
+                                .age = age ? age_of(c, age) : NULL };
+}
+
+/* Adds what op each makes of a stage; returns how many it has then. */
+static int add_each(const struct call *c, struct each_stage *s, int n)
+{
+    const struct stage_use *u = &c->c->use[c->first];
+    const float *shape = rule_of(c)->shape[c->chain], *apart = rule_of(c)->apart[c->chain];
+    switch (u->id) {
+    case STAGE_momentum: s[n++] = stage_of(c, EACH_MEAN, mean_flags(u), "corrected"); break;
+    case STAGE_lion: s[n++] = stage_of(c, EACH_MEAN, MEAN_LION, NULL); break;
+    case STAGE_kernel: s[n++] = stage_of(c, EACH_MEAN, term_flags(u), "c"); break;
+    case STAGE_second: s[n++] = stage_of(c, EACH_SECOND, 0, "corrected"); break;
+    case STAGE_sign: s[n++].what = EACH_SIGN; break;
+    case STAGE_scale:
+        s[n++] = (struct each_stage){ .what = EACH_SCALE, .number = numbers_of(c) };
+        break;
+    case STAGE_shape:
+        if (shape && !stage_has(u, "lr"))
+            s[n++] = (struct each_stage){ .what = EACH_SCALE, .each = shape };
+        break;
+    case STAGE_step:
+        if (apart)
+            s[n++] = (struct each_stage){ .what = EACH_SCALE, .each = apart };
+        s[n] = (struct each_stage){ .what = EACH_WRITE,
+                                    .how = decay_of(c->c),
+                                    .each = rule_of(c)->lr_mul[c->chain],
+                                    .m = &hyper_of(c)->write };
+        s[n].state = optim_exact(c->z, c->i, &s[n].low);
+        n++;
+        break;
+    default: break; /* a decay is part of the write */
+    }
+    return n;
+}
+
+static void run_each(const struct call *c)
+{
+    struct each_stage s[MAX_EACH] = { 0 };
+    struct call one = *c;
+    int n = 0;
+    for (; one.first < c->first + c->n; one.first++)
+        n = add_each(&one, s, n);
+    ops_of(c)->each(ops_of(c), rule_of(c)->x, param_of(c)->g_own, matrices_of(c), s, n,
+                    c->first == 0, gate_of(c));
+    if (s[n - 1].what == EACH_WRITE)
+        optim_moved(c->z, c->i);
+}
+
 /* -- fused -------------------------------------------------------------------------------- */
 
 static void run_momentum_polar(const struct call *c)
@@ -499,8 +602,10 @@ static int chain_compile(const struct chain *c, bool fuse, struct launch *out)
     int n = 0;
     for (int k = 0; k < c->n; k += out[n++].n) {
         const struct fused *f = fuse ? match(c, k) : NULL;
-        out[n] =
-            f ? (struct launch){ f->run, k, f->n } : (struct launch){ alone[c->use[k].id], k, 1 };
+        int each = fuse && !f ? count_each(c, k) : 0;
+        out[n] = f      ? (struct launch){ f->run, k, f->n }
+                 : each ? (struct launch){ run_each, k, each }
+                        : (struct launch){ alone[c->use[k].id], k, 1 };
     }
     return n;
 }
@@ -516,6 +621,8 @@ static bool stays_narrow(const struct chain *c, bool fuse)
         enum stage_id id = c->use[l[k].first].id;
         bool rates = id == STAGE_shape && stage_has(&c->use[l[k].first], "lr");
         bool plain = id == STAGE_step && !stage_has(&c->use[l[k].first], "pin");
+        if (l[k].run == run_each)
+            return false;
         if (l[k].n == 1 && (k == 0 || (id != STAGE_decay && !plain && !rates)))
             return false;
     }
@@ -555,6 +662,7 @@ static int factors(struct compiled *x, const struct param *p, int chain)
     bool of_rate = shape && stage_has(shape, "lr"), apart = decays_apart(c) && multiplies(p->spec);
     int64_t n = own_matrices(p), first = p->spec->matrices > 1 ? p->own_first : 0;
     size_t bytes = (size_t)n * sizeof(float) + 1;
+    bool shaped = false;
 
     x->lr_mul[chain] = malloc(bytes);
     x->shape[chain] = malloc(bytes);
@@ -571,7 +679,10 @@ static int factors(struct compiled *x, const struct param *p, int chain)
             padding || own == 0 ? 0 : (float)((of_rate ? f : 1) * (apart ? 1 : own));
         if (apart)
             x->apart[chain][m] = (float)own;
+        shaped |= f != 1;
     }
+    if (!shaped)
+        free(x->shape[chain]), x->shape[chain] = NULL;
     return 0;
 }
 
@@ -740,14 +851,14 @@ void rules_update(struct optim *z, int i, unsigned chains)
     if (!x || !z->banks->p[i].own_count) /* more ranks than matrices */
         return;
     for (int c = 0; c < rule_chains(&z->recipe->params[i].rule); c++) {
-        struct call call = { z, i, c, &z->recipe->params[i].rule.chain[c], 0 };
+        struct call call = { z, i, c, &z->recipe->params[i].rule.chain[c], 0, 0 };
         if (!x->n[c] || !(chains >> c & 1))
             continue;
-        if (!reads_gradient(call.c->use[0].id))
+        if (!reads_gradient(call.c->use[0].id) && x->launch[c]->run != run_each)
             z->ops->momentum(z->ops, x->x, NO_TENSOR, z->banks->p[i].g_own, MEAN_GRADIENT, NULL,
                              NULL, gate_of(&call));
         for (int k = 0; k < x->n[c]; k++) {
-            call.first = x->launch[c][k].first;
+            call.first = x->launch[c][k].first, call.n = x->launch[c][k].n;
             x->launch[c][k].run(&call);
         }
     }
