@@ -1,9 +1,10 @@
 #!/bin/sh
 # Optimizers raced on bench-small: each line's rate is chosen with some seeds, then judged with fresh ones.
-#   examples/race.sh ['NAME RATE,RATE... SETTING[ ; SETTING]...']...
-# A setting is KEY=VALUE with RATE for the rate. The first line is the baseline; without lines: Muon, NorMuon,
-# AdamW. As it stands a few steps on the shards of examples/train-on-text.sh, 10 s, which answer nothing; in
-# earnest 48 runs of a minute on two cores, on the shards that share/recipes/bench-small.recipe says how to make:
+#   examples/race.sh [FILE | 'NAME RATE,RATE... SETTING[ ; SETTING]...']...
+# A setting is KEY=VALUE with RATE for the rate; FILE has such lines, as examples/race.lines. The first line is the
+# baseline; without lines: Muon, NorMuon, AdamW. As it stands a few steps on the shards of
+# examples/train-on-text.sh, 10 s, which answer nothing; in earnest 48 runs of a minute on two cores, on the shards that
+# share/recipes/bench-small.recipe says how to make:
 #   SHARDS=shards JOBS=8 examples/race.sh
 # A grid whose best rate is at its edge is made longer there, MORE times (3). CHOOSE and FRESH are the seeds, THREADS
 # those of a run (2), STEPS and RECIPE others than the recipe's. It goes on where it was stopped.
@@ -37,6 +38,19 @@ if [ $# -eq 0 ]; then
             parameters.attn=16,d,d bf16 uniform:1,uniform:1,uniform:1,zero $betas ;\
             parameters.mlp=8,f,d bf16 uniform:1,zero $betas"
 fi
+
+# The lines of a file, whose "#" begins a comment and whose "\" at an end goes on.
+mkdir -p "$runs"
+for word; do
+    shift
+    case $word in
+    *' '*) set -- "$@" "$word" ;;
+    *)
+        sed -e '/^#/d; /^ *$/d; :next; /\\$/{N; s/ *\\\n */ /; b next;}' "$word" >"$runs/lines"
+        while IFS= read -r line; do set -- "$@" "$line"; done <"$runs/lines"
+        ;;
+    esac
+done
 
 # plan NAME RATE SETTINGS SEEDS: a folder a run, whose path is printed.
 plan() {
@@ -79,7 +93,6 @@ best_of() {
         }'
 }
 
-mkdir -p "$runs"
 for line in "$@"; do
     rest=${line#* }
     echo "${rest%% *}" | tr , '\n' >"$runs/${line%% *}.rates"

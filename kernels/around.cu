@@ -1,6 +1,7 @@
 /* around.cu - a weight beside a mean of its moves, or beside what it was some steps ago.
  *
- * Contract: op_list.h, gpt-rules(5). Elementwise. Bytes an element, f32: 24; bits equal the C reference's.
+ * Contract: op_list.h, gpt-rules(5). Elementwise. Bytes an element, f32: 24, tail and read 12; bits equal the C
+ * reference's.
  */
 #include "gpu.h"
 #include "optim.h"
@@ -28,13 +29,20 @@ struct place {
             narrow((bf16 *)w + i, x);
         }
     }
+    /* Returns x as a weight holds it. */
+    __device__ __forceinline__ float stored(float x) const
+    {
+        return halves && !low ? as_stored<bf16>(x) : x;
+    }
 };
 
 static __global__ void __launch_bounds__(THREADS)
-    move_around(struct place p, float *mean, float *before, int64_t n, enum around_how how,
-                const float *number, const struct step_gate *gate)
+    move_around(struct place p, float *mean, float *before, struct place out, int64_t n,
+                enum around_how how, const float *number, const struct step_gate *gate)
 {
-    if ((gate && gate->skip) || (how == AROUND_OUTWARDS && number[2] == 0))
+    bool begins = how == AROUND_TAIL && number[0] == 1;
+    if ((gate && gate->skip && !begins) || (how == AROUND_OUTWARDS && number[2] == 0) ||
+        (how == AROUND_TAIL && number[0] == 0))
         return;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * THREADS) {
@@ -48,6 +56,17 @@ static __global__ void __launch_bounds__(THREADS)
             m = add(mul(number[1], mean[i]), mul(number[0], d));
             p.set(i, sub(sub(before[i], mul(number[1], m)), mul(number[0], d)));
             mean[i] = m, before[i] = p.get(i);
+        } else if (how == AROUND_APART) {
+            d = sub(w, p.stored(add(before[i], mul(number[0], sub(mean[i], before[i])))));
+            d = add(before[i], d);
+            m = add(mean[i], mul(number[1], sub(d, mean[i])));
+            mean[i] = m, before[i] = d;
+            p.set(i, add(d, mul(number[0], sub(m, d))));
+        } else if (how == AROUND_TAIL) {
+            mean[i] = begins ? w : add(mean[i], mul(number[0], sub(w, mean[i])));
+        } else if (how == AROUND_READ) {
+            m = number[0] == 1 ? mean[i] : add(w, mul(number[0], sub(mean[i], w)));
+            out.set(i, m);
         } else {
             before[i] = w;
         }
@@ -63,7 +82,8 @@ void gpu_around(struct ops *o, struct tensor w, struct tensor low, struct tensor
     if (c->failed || n == 0 || !CUDA_NEED(c, is_float(w), "w must be f32 or bf16"))
         return;
     struct place p = { w.data, (uint16_t *)low.data, w.dtype == DT_BF16 };
+    struct place out = { before.data, NULL, before.dtype == DT_BF16 };
     move_around<<<(int)min((int64_t)8 * c->sms, (n - 1) / THREADS + 1), THREADS, 0, c->stream>>>(
-        p, (float *)mean.data, (float *)before.data, n, how, number, gate);
+        p, (float *)mean.data, (float *)before.data, out, n, how, number, gate);
     CUDA_LAUNCHED(c);
 }

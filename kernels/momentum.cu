@@ -5,7 +5,7 @@
  * Bits equal the C reference's.
  */
 #include "gpu.h"
-#include "optim.h"
+#include "stages.h"
 
 enum { THREADS = 256 };
 
@@ -14,37 +14,6 @@ struct mean_args {
     const float *number, *age;
     const struct step_gate *gate;
 };
-
-/* Numbers of a step, read once by each thread. */
-struct mean_numbers {
-    float b, second, third, age, factor;
-};
-
-/* Returns the new x of one that was before. */
-__device__ __forceinline__ float mean_of(unsigned how, const mean_numbers &k, float before,
-                                         float *mom, float g)
-{
-    float old = *mom, x;
-
-    if (how & MEAN_LION) {
-        *mom = add(old, mul(k.second, sub(g, old)));
-        return add(old, mul(k.b, sub(g, old)));
-    }
-    if (how & MEAN_SUM) {
-        float mu = sub(1, k.b);
-        *mom = add(mul(mu, old), g);
-        return quot(how & MEAN_NESTEROV ? add(g, mul(mu, *mom)) : *mom, k.age);
-    }
-    *mom = add(old, mul(k.b, sub(g, old)));
-    if (how & MEAN_TERM) {
-        x = mul(k.second, quot(*mom, k.age));
-        if (how & MEAN_ADD)
-            x = add(before, x);
-        return how & MEAN_NESTEROV ? sub(x, mul(k.third, sub(x, g))) : x;
-    }
-    x = how & MEAN_NESTEROV ? sub(*mom, mul(k.b, sub(*mom, g))) : *mom;
-    return k.age == 1 ? x : quot(x, k.age);
-}
 
 template <int WIDTH, typename G>
 static __global__ void __launch_bounds__(THREADS)

@@ -13,7 +13,7 @@
  * Bits equal the C reference's given the same row scales; these differ by the order of sums.
  */
 #include "gpu.h"
-#include "optim.h"
+#include "stages.h"
 
 enum { WARPS = 8, COLUMNS = 32, MAX_MATRICES = 256 };
 
@@ -114,18 +114,6 @@ static __global__ void __launch_bounds__(WARPS *COLUMNS)
     if (warp == 0)
         pair[0][lane] = mean, pair[1][lane] = scaled;
     put_sums(sums, pair);
-}
-
-/* p - shrink - d lr, in the reference's order. */
-__device__ __forceinline__ float moved(float p, float d, float lr, float decay, unsigned how)
-{
-    float product = mul(d, p);
-    bool shrinks = how & MUON_PLAIN || (how & MUON_STRICT ? product > 0 : product >= 0);
-    if (how & MUON_BEHIND) {
-        p = sub(p, mul(d, lr));
-        return sub(p, shrinks ? mul(mul(p, decay), lr) : 0);
-    }
-    return sub(sub(p, shrinks ? mul(mul(p, decay), lr) : 0), mul(d, lr));
 }
 
 /* A matrix of a fitted write moves by this. */

@@ -4,7 +4,7 @@
  * Bytes an element, bf16 g: 2 + 8 + 8 = 18. Bits equal the C reference's.
  */
 #include "gpu.h"
-#include "optim.h"
+#include "stages.h"
 
 enum { THREADS = 256 };
 
@@ -26,9 +26,7 @@ static __global__ void __launch_bounds__(THREADS)
         load<WIDTH>(c, g + i);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) {
-            c[e] = mul(c[e], factor);
-            b[e] = add(b[e], mul(blend, sub(mul(c[e], c[e]), b[e])));
-            a[e] = quot(a[e], add(root(quot(b[e], age)), eps));
+            a[e] = over_root(a[e], &b[e], mul(c[e], factor), blend, eps, age);
         }
         store<WIDTH>(v + i, b);
         store<WIDTH>(x + i, a);

@@ -1,13 +1,13 @@
 /* sign.cu - signs of a tensor's elements, in place. Contract: op_list.h. Bytes an element: 8. */
 #include "gpu.h"
-#include "host/device.h"
+#include "stages.h"
 
 enum { THREADS = 256 };
 
 static __global__ void __launch_bounds__(THREADS) signs(float *x, int64_t n)
 {
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
-        x[i] = x[i] > 0 ? 1 : x[i] < 0 ? -1 : x[i];
+        x[i] = sign_of(x[i]);
 }
 
 void gpu_sign(struct ops *o, struct tensor x)

@@ -244,8 +244,10 @@ END
 }
 
 @test "race.sh: a rate for each line, then fresh seeds; more lines go on where it stopped" {
-    run --separate-stderr env CHOOSE=1 MORE=1 examples/race.sh \
-        'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov | polar record-61 | step' \
+    # of a file: a comment, a line that goes on; then a line of the command
+    printf '%s\n' '# lines' '' 'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov \' \
+        '    | polar record-61 | step' >"$BATS_TEST_TMPDIR/some.lines"
+    run --separate-stderr env CHOOSE=1 MORE=1 examples/race.sh "$BATS_TEST_TMPDIR/some.lines" \
         'sgd 0.01,0.02 rules.matrices=lr RATE | momentum 0.95 | step ; seed=5'
     echo "$output $stderr"
     [ "$status" -eq 0 ]
@@ -261,4 +263,18 @@ END
         'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov | polar record-61 | step'
     [ "$status" -eq 0 ]
     [ "$(date -r "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt" +%Y)" = 2001 ]
+}
+
+@test "race.lines: bench-small can be run with each, in three rates" {
+    n=0
+    while read -r name rates settings; do
+        [[ $rates =~ ^[0-9.]+,[0-9.]+,[0-9.]+$ ]]
+        set=()
+        while IFS= read -r s; do set+=("--set=$s"); done < <(sed "s/RATE/${rates%%,*}/g; s/ *; */\n/g" <<<"$settings")
+        echo "$name"
+        "$GPT_BIN/gpt-train" --plan -r bench-small "${set[@]}" >"$BATS_TEST_TMPDIR/plan"
+        grep -q "^rule matrices = lr ${rates%%,*} " "$BATS_TEST_TMPDIR/plan"
+        n=$((n + 1))
+    done < <(sed -e '/^#/d; /^$/d; :next; /\\$/{N; s/\\\n//; b next;}' examples/race.lines)
+    [ $n -ge 12 ]
 }

@@ -49,40 +49,44 @@ struct tensors {
 /* --- names --- */
 
 /* A kind that ends in another one stands before it. */
-static const char *const kinds[TENSOR_KINDS - 1] = { "weight",
-                                                     "mantissa",
-                                                     "remainder",
-                                                     "momentum",
-                                                     "second_momentum",
-                                                     "exp_avg",
-                                                     "exp_avg_sq",
-                                                     "weight.scale",
-                                                     "weight.row_scale",
-                                                     "weight.amax",
-                                                     "exp_avg.scale",
-                                                     "exp_avg_sq.scale",
-                                                     "master.scale",
-                                                     "exp_avg.row_scale",
-                                                     "exp_avg_sq.row_scale",
-                                                     "master.row_scale",
-                                                     "master",
-                                                     "rounded",
-                                                     "gradient",
-                                                     "scale",
-                                                     "scale_inv" };
+static const char *const kinds[] = { "weight",
+                                     "mantissa",
+                                     "remainder",
+                                     "momentum",
+                                     "second_momentum",
+                                     "exp_avg",
+                                     "exp_avg_sq",
+                                     "weight.scale",
+                                     "weight.row_scale",
+                                     "weight.amax",
+                                     "exp_avg.scale",
+                                     "exp_avg_sq.scale",
+                                     "master.scale",
+                                     "exp_avg.row_scale",
+                                     "exp_avg_sq.row_scale",
+                                     "master.row_scale",
+                                     "master",
+                                     "rounded",
+                                     "gradient",
+                                     "scale",
+                                     "scale_inv" };
 
-/* "attn.momentum" is param attn, kind momentum; "attn_bank" is param attn_bank, no kind. */
-static int split_name(struct stored *t)
+/* "attn.momentum" is param attn, kind momentum; "attn_bank" is param attn_bank, no kind. own: of a checkpoint, whose
+ * kinds are any, behind a label without dots. */
+static int split_name(struct stored *t, bool own)
 {
     size_t n = strlen(t->name), at = n;
     const char *kind = "";
-    for (size_t i = 0; at == n && i < TENSOR_KINDS - 1; i++) {
+    for (size_t i = 0; at == n && i < sizeof kinds / sizeof *kinds; i++) {
         size_t k = strlen(kinds[i]);
         if (n > k && t->name[n - k - 1] == '.' && !strcmp(t->name + n - k, kinds[i])) {
             at = n - k - 1;
             kind = kinds[i];
         }
     }
+    const char *dot = own && at == n ? strchr(t->name, '.') : NULL;
+    if (dot)
+        at = (size_t)(dot - t->name), kind = dot + 1;
     t->param = strndup(t->name, at);
     t->kind = strdup(kind);
     return t->param && t->kind ? 0 : err_memory();
@@ -151,7 +155,7 @@ static int name_all(struct tensors *s)
     for (int i = 0; !rc && i < s->n; i++) {
         s->v[i].index = i;
         s->by_name[i] = &s->v[i];
-        rc = split_name(&s->v[i]);
+        rc = split_name(&s->v[i], s->ckpt != NULL);
     }
     qsort(s->by_name, (size_t)s->n, sizeof *s->by_name, by_name);
     for (int i = 0; !rc && i < s->n; i++)

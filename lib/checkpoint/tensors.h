@@ -31,10 +31,10 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
-enum { TENSOR_KINDS = 22 }; /* and none, "" */
 struct stored {
     const char *name; /* "attn.momentum" */
-    char *param, *kind; /* "attn", "momentum"; "" when the name ends in no known kind */
+    char *param,
+        *kind; /* "attn", "momentum"; "" when a name that is no checkpoint's ends in no known kind */
     const char *type; /* as safetensors spells it */
     enum dtype dtype; /* DT_NONE: cannot be decoded */
     unsigned bits; /* an element */

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/chart.h"
 
@@ -44,13 +45,15 @@ static void put_manifest(struct report *r, const struct ckpt *c, const char *rec
 }
 
 /* Numbers and bytes of all tensors of a kind, in order of appearance. */
-static void put_kinds(struct report *r, const struct tensors *s)
+static int put_kinds(struct report *r, const struct tensors *s)
 {
-    struct {
+    struct sum {
         const char *kind;
         uint64_t elements, bytes;
-    } sum[TENSOR_KINDS] = { { NULL, 0, 0 } };
+    } *sum = calloc((size_t)tensors_count(s) + 1, sizeof *sum);
     char text[96];
+    if (!sum)
+        return err_memory();
     for (int i = 0; i < tensors_count(s); i++) {
         const struct stored *t = tensors_at(s, i);
         int k = 0;
@@ -60,11 +63,13 @@ static void put_kinds(struct report *r, const struct tensors *s)
         sum[k].elements += t->elements;
         sum[k].bytes += t->bytes;
     }
-    for (int k = 0; k < TENSOR_KINDS && sum[k].kind; k++) {
+    for (int k = 0; sum[k].kind; k++) {
         snprintf(text, sizeof text, "%" PRIu64 " numbers, %" PRIu64 " bytes", sum[k].elements,
                  sum[k].bytes);
         report_row(r, *sum[k].kind ? sum[k].kind : "tensors", text);
     }
+    free(sum);
+    return 0;
 }
 
 int show_info(FILE *f, enum report_format format, const struct tensors *s, const char *recipe)
@@ -81,8 +86,8 @@ int show_info(FILE *f, enum report_format format, const struct tensors *s, const
         for (size_t i = 0; i < n; i++)
             report_row(&r, m[i].key, strchr(m[i].value, '\n') ? "(text)" : m[i].value);
     }
-    put_kinds(&r, s);
-    return report_end(&r);
+    int rc = put_kinds(&r, s), end = report_end(&r);
+    return rc ? rc : end;
 }
 
 /* --- numbers --- */

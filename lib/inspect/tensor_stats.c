@@ -124,12 +124,12 @@ static struct update_rule update_rule(const struct ckpt *c, const struct recipe 
     int64_t step = ckpt_info(c)->step, last = schedule_total(r) - 1;
     schedule_at(r, (int)(step < last ? step : last), &at);
     if (rule_is_adam(&s->rule)) {
-        adam_rule(c, r, s, at.lr, &u);
+        adam_rule(c, r, s, schedule_lr(r, s, &at), &u);
         return u;
     }
     const struct chain *chain = &s->rule.chain[0];
     u.known = u.orthogonal = rule_chains(&s->rule) == 1 && keeps_orthogonal(chain);
-    u.rate = schedule_number(r, s, &chain->lr, &at) * at.lr *
+    u.rate = schedule_number(r, s, &chain->lr, &at) * schedule_lr(r, s, &at) *
              recipe_shape_factor(s, chain, (int64_t)v->unit) *
              s->lr_mul[v->unit % (uint64_t)s->n_lr];
     return u;

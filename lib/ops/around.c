@@ -4,6 +4,7 @@
 struct job {
     struct tensor w, low;
     real *mean, *before, number[3];
+    struct tensor out; /* of AROUND_READ */
     enum around_how how;
 };
 
@@ -24,6 +25,12 @@ static void set_exact(const struct job *j, int64_t i, real x)
     ((uint16_t *)j->low.data)[i] = (uint16_t)bits;
 }
 
+/* Returns x as a weight holds it. */
+static real as_stored(const struct job *j, real x)
+{
+    return j->w.dtype == DT_BF16 && !j->low.data ? (real)bf16_round((float)x) : x;
+}
+
 static void some(void *arg, int64_t first, int64_t n, int thread)
 {
     const struct job *j = arg;
@@ -41,6 +48,15 @@ static void some(void *arg, int64_t first, int64_t n, int thread)
             j->mean[i] = k[1] * j->mean[i] + k[0] * d;
             set_exact(j, i, j->before[i] - k[1] * j->mean[i] - k[0] * d);
             j->before[i] = exact(j, i);
+        } else if (j->how == AROUND_APART) {
+            d = w - as_stored(j, j->before[i] + k[0] * (j->mean[i] - j->before[i]));
+            j->before[i] += d;
+            j->mean[i] += k[1] * (j->before[i] - j->mean[i]);
+            set_exact(j, i, j->before[i] + k[0] * (j->mean[i] - j->before[i]));
+        } else if (j->how == AROUND_TAIL) {
+            j->mean[i] = k[0] == 1 ? w : j->mean[i] + k[0] * (w - j->mean[i]);
+        } else if (j->how == AROUND_READ) {
+            real_set(j->out, i, k[0] == 1 ? j->mean[i] : w + k[0] * (j->mean[i] - w));
         } else {
             j->before[i] = w;
         }
@@ -51,12 +67,17 @@ void cpu_around(struct ops *o, struct tensor w, struct tensor low, struct tensor
                 struct tensor before, enum around_how how, const real *number,
                 const struct step_gate *gate)
 {
-    assert(tensor_count(mean) == tensor_count(w) && tensor_count(before) == tensor_count(w));
-    if (cpu_failed(o) || (gate && gate->skip))
+    static const int numbers[] = { 0, 2, 3, 1, 2, 1 };
+    assert(how == AROUND_BEGIN || tensor_count(mean) == tensor_count(w));
+    assert(how == AROUND_TAIL || tensor_count(before) == tensor_count(w));
+    if (cpu_failed(o))
         return;
-    struct job job = { w, low, mean.data, before.data, { 0 }, how };
-    for (int k = 0; k < 3 && how != AROUND_BEGIN; k++)
+    struct job job = { w, low, mean.data, before.data, { 0 }, before, how };
+    for (int k = 0; k < numbers[how]; k++)
         job.number[k] = number[k];
-    if (how != AROUND_OUTWARDS || job.number[2] != 0)
+    bool begins = how == AROUND_TAIL && job.number[0] == 1;
+    bool idle = (how == AROUND_OUTWARDS && job.number[2] == 0) ||
+                (how == AROUND_TAIL && job.number[0] == 0);
+    if (!idle && (begins || !gate || !gate->skip))
         cpu_split(o, tensor_count(w), 4096, some, &job);
 }

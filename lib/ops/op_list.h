@@ -260,10 +260,15 @@ OP(weightnorm_input, struct tensor x, int n, const struct weightnorm *s);
 /* From x, the polar factor: v <- v - lr 0.2 sqrt(L) x, G by Adam, w <- G v / max(|v|, 1e-12), the next norm, one
  * update more. */
 OP(weightnorm, struct tensor x, int n, const struct weightnorm *s);
-/* Elementwise: what how says, w f32, or bf16 with its u16 low halves or without; mean, before f32. number n0,
- * n1, n2: device. */
+/* Elementwise: what how says, w f32, or bf16 with its u16 low halves or without; mean, before f32, where they are
+ * read or written. number n0, n1, n2: device. */
 OP(around, struct tensor w, struct tensor low, struct tensor mean, struct tensor before,
    enum around_how how, const real *number, const struct step_gate *gate);
+/* Stages of n f32 matrices x, one after the other, to the bits of momentum, second, scale, sign and normuon, which
+ * they are. begins: x is not read but begins as g times the gate's factor. Behind EACH_WRITE, which is the last
+ * one, x is undefined. At most three have host factors. */
+OP(each, struct tensor x, struct tensor g, int n, const struct each_stage *s, int count,
+   bool begins, const struct step_gate *gate);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
 OP(scale, struct tensor x, int n, const float *each, const real *by);
 /* x f32 in place: 1, -1, or 0 where it is 0; NaN stays. */

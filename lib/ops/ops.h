@@ -310,8 +310,12 @@ enum {
 enum around_how {
     AROUND_BEGIN, /* before <- w */
     AROUND_AHEAD, /* mean <- mean + n0 (w - before - mean), before <- w, w <- w + n1 mean */
-    AROUND_OUTWARDS /* where n2 is not 0: d = before - w, mean <- n1 mean + n0 d, w and before <- before
-                     * - n1 mean - n0 d */
+    AROUND_OUTWARDS, /* where n2 is not 0: d = before - w, mean <- n1 mean + n0 d, w and before <- before
+                      * - n1 mean - n0 d */
+    AROUND_TAIL, /* mean <- mean + n0 (w - mean); where n0 is 1 it is w, whatever the gate says */
+    AROUND_APART, /* before <- before + w - (before + n0 (mean - before) as stored), mean <- mean + n1 (before
+                   * - mean), w <- before + n0 (mean - before) */
+    AROUND_READ /* before, of w's type or bf16, <- w + n0 (mean - w); where n0 is 1 it is mean */
 };
 enum { VARIANCE_ROUND = 1, VARIANCE_FREE = 2 };
 /* norm_fit makes one of these of x, with y as it says; S, T, C: the number. */
@@ -369,6 +373,25 @@ enum { MUON_PLAIN = 1, MUON_STRICT = 2, MUON_BEHIND = 4 };
 struct muon_step {
     real lr, decay;
 };
+
+/* A stage of op each, with the arguments of its own op. */
+struct each_stage {
+    enum each_what {
+        EACH_MEAN, /* momentum; with MEAN_TERM of the gradient */
+        EACH_SECOND,
+        EACH_SCALE,
+        EACH_SIGN,
+        EACH_WRITE /* normuon, without second moments */
+    } what;
+    struct tensor state; /* f32; of EACH_WRITE the weight, and low: its low halves */
+    struct tensor low;
+    unsigned how; /* MEAN_ or MUON_ flags */
+    const real *number, *age; /* device */
+    const float
+        *each; /* host (n): of EACH_SCALE (NULL: 1), of EACH_WRITE the multipliers of the rate */
+    const struct muon_step *m; /* device */
+};
+enum { MAX_EACH = 10 };
 
 struct ops {
     const char *device; /* "cpu", "cuda" */

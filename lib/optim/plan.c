@@ -116,11 +116,10 @@ static void update(struct maker *m, const int *list, int n, const char *why)
     for (int k = 0; k < n; k++)
         a->param[a->n++] = (uint8_t)list[k];
     a->chains = m->chains[list[0]];
-    if (!m->r->optimizer.around.kind)
-        return;
-    a = add(m, ACT_AROUND, "around in [rules]");
+    int from = m->n;
     for (int k = 0; k < n; k++)
-        a->param[a->n++] = (uint8_t)list[k];
+        if (around_takes(&m->r->optimizer.around, list[k]))
+            put(m, from, ACT_AROUND, list[k], "around in [rules]");
 }
 
 static void update_and_gather(struct maker *m, int i)

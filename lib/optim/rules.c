@@ -11,7 +11,7 @@ struct call {
     struct optim *z;
     int i, chain;
     const struct chain *c;
-    int first; /* of the launch's stages */
+    int first, n; /* the launch's stages */
 };
 typedef void stage_run(const struct call *c);
 
@@ -39,7 +39,9 @@ struct compiled {
     struct tensor norm[2]; /* (own matrices,1) */
     struct tensor ones; /* (own matrices,1), whose means correct others */
     struct tensor fit; /* (own matrices,2), of a write that fits */
-    float *lr_mul[2], *shape[2]; /* of the own matrices: multipliers of the rate, of X */
+    float *lr_mul[2],
+        *shape[2]; /* of the own matrices: multipliers of the rate, of X (NULL: all are 1) */
+    float *apart[2]; /* of the own matrices: multipliers of X behind its stages; NULL: all are 1 */
     bool *turned; /* of the own matrices: rows are columns */
 };
 
@@ -108,12 +110,21 @@ static void run_mean(const struct call *c, unsigned how, const real *age)
     keep_mean(c);
 }
 
+static unsigned mean_flags(const struct stage_use *u)
+{
+    return (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0) | (stage_has(u, "sum") ? MEAN_SUM : 0);
+}
+
+static unsigned term_flags(const struct stage_use *u)
+{
+    return MEAN_TERM | (stage_has(u, "first") ? 0 : MEAN_ADD) |
+           (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0);
+}
+
 static void run_momentum(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
-    run_mean(c,
-             (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0) | (stage_has(u, "sum") ? MEAN_SUM : 0),
-             age_of(c, "corrected"));
+    run_mean(c, mean_flags(u), age_of(c, "corrected"));
 }
 
 static void run_lion(const struct call *c) { run_mean(c, MEAN_LION, NULL); }
@@ -124,8 +135,7 @@ static void run_kernel(const struct call *c)
     const struct stage_use *u = &c->c->use[c->first];
     struct tensor x = rule_of(c)->x, in = rule_of(c)->kept;
     bool gradient = c->c->use[0].id == STAGE_kernel, first = stage_has(u, "first");
-    unsigned how = MEAN_TERM | (first ? 0 : MEAN_ADD) | (gradient ? MEAN_GRADIENT : 0) |
-                   (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0);
+    unsigned how = term_flags(u) | (gradient ? MEAN_GRADIENT : 0);
 
     if (first && !gradient)
         ops_of(c)->copy(ops_of(c), in, x);
@@ -322,7 +332,7 @@ static void run_variance(const struct call *c)
 /* With lr it is part of the write's rates. */
 static void run_shape(const struct call *c)
 {
-    if (!stage_has(&c->c->use[c->first], "lr"))
+    if (!stage_has(&c->c->use[c->first], "lr") && rule_of(c)->shape[c->chain])
         ops_of(c)->scale(ops_of(c), rule_of(c)->x, matrices_of(c), rule_of(c)->shape[c->chain],
                          NULL);
 }
@@ -376,6 +386,9 @@ static void write_fitted(const struct call *c, enum fit_to to)
 static void run_decay(const struct call *c) { (void)c; }
 static void run_step(const struct call *c)
 {
+    const float *apart = rule_of(c)->apart[c->chain];
+    if (apart)
+        ops_of(c)->scale(ops_of(c), rule_of(c)->x, matrices_of(c), apart, NULL);
     if (stage_has(&c->c->use[c->first], "pin"))
         write_fitted(c, FIT_PIN);
     else
@@ -416,6 +429,100 @@ static stage_run *const alone[N_STAGE_ROWS] = {
 #include "recipe/stage_list.h"
 };
 
+/* -- elementwise stages in one op --------------------------------------------------------------- */
+
+/* True if the stage can be one of op each; kernels read the gradient alone there. */
+static bool is_each(const struct chain *c, int k)
+{
+    const struct stage_use *u = &c->use[k];
+    switch (u->id) {
+    case STAGE_momentum: return u->flags < 8; /* the words that mean_flags and age_of know */
+    case STAGE_kernel: return c->use[0].id == STAGE_kernel;
+    case STAGE_step: return !stage_has(u, "pin");
+    case STAGE_lion:
+    case STAGE_second:
+    case STAGE_scale:
+    case STAGE_shape:
+    case STAGE_sign:
+    case STAGE_decay: return true;
+    default: return false;
+    }
+}
+
+/* Counts the stages from `first` on that op each takes; 0 where it would have one. */
+static int count_each(const struct chain *c, int first)
+{
+    int n = 0, work = 0;
+    for (; first + n < c->n && is_each(c, first + n); n++) {
+        enum stage_id id = c->use[first + n].id;
+        bool rate = id == STAGE_shape && stage_has(&c->use[first + n], "lr");
+        int more = rate || id == STAGE_decay ? 0
+                   : id == STAGE_step        ? 2
+                                             : 1; /* step: multipliers apart */
+        if (work + more > MAX_EACH)
+            break;
+        work += more;
+    }
+    bool writes = first <= c->write && c->write < first + n;
+    return work - writes >= 2 && !chain_stage(c, STAGE_graft) ? n : 0;
+}
+
+static struct each_stage stage_of(const struct call *c, enum each_what what, unsigned how,
+                                  const char *age)
+{
+    return (struct each_stage){ .what = what,
+                                .how = how,
+                                .state = state_of(c, c->first),
+                                .number = numbers_of(c),
+                                .age = age ? age_of(c, age) : NULL };
+}
+
+/* Adds what op each makes of a stage; returns how many it has then. */
+static int add_each(const struct call *c, struct each_stage *s, int n)
+{
+    const struct stage_use *u = &c->c->use[c->first];
+    const float *shape = rule_of(c)->shape[c->chain], *apart = rule_of(c)->apart[c->chain];
+    switch (u->id) {
+    case STAGE_momentum: s[n++] = stage_of(c, EACH_MEAN, mean_flags(u), "corrected"); break;
+    case STAGE_lion: s[n++] = stage_of(c, EACH_MEAN, MEAN_LION, NULL); break;
+    case STAGE_kernel: s[n++] = stage_of(c, EACH_MEAN, term_flags(u), "c"); break;
+    case STAGE_second: s[n++] = stage_of(c, EACH_SECOND, 0, "corrected"); break;
+    case STAGE_sign: s[n++].what = EACH_SIGN; break;
+    case STAGE_scale:
+        s[n++] = (struct each_stage){ .what = EACH_SCALE, .number = numbers_of(c) };
+        break;
+    case STAGE_shape:
+        if (shape && !stage_has(u, "lr"))
+            s[n++] = (struct each_stage){ .what = EACH_SCALE, .each = shape };
+        break;
+    case STAGE_step:
+        if (apart)
+            s[n++] = (struct each_stage){ .what = EACH_SCALE, .each = apart };
+        s[n] = (struct each_stage){ .what = EACH_WRITE,
+                                    .how = decay_of(c->c),
+                                    .each = rule_of(c)->lr_mul[c->chain],
+                                    .m = &hyper_of(c)->write };
+        s[n].state = optim_exact(c->z, c->i, &s[n].low);
+        n++;
+        break;
+    default: break; /* a decay is part of the write */
+    }
+    return n;
+}
+
+static void run_each(const struct call *c)
+{
+    struct each_stage s[MAX_EACH] = { 0 };
+    struct call one = *c;
+    int n = 0;
+    for (; one.first < c->first + c->n; one.first++)
+        n = add_each(&one, s, n);
+    ops_of(c)->each(ops_of(c), rule_of(c)->x, param_of(c)->g_own, matrices_of(c), s, n,
+                    c->first == 0, gate_of(c));
+    if (s[n - 1].what == EACH_WRITE)
+        optim_moved(c->z, c->i);
+}
+
 /* -- fused -------------------------------------------------------------------------------- */
 
 static void run_momentum_polar(const struct call *c)
@@ -425,6 +532,13 @@ static void run_momentum_polar(const struct call *c)
     ops_of(c)->muon_input(ops_of(c), y, state_of(c, c->first), param_of(c)->g_own, matrices_of(c),
                           stage_has(u, "aol"), numbers_of(c), gate_of(c));
     orthogonalise(c, y, u);
+}
+
+/* True if the chain has a decay at the line's rate, so that multipliers of the matrices are of X alone. */
+static bool decays_apart(const struct chain *c)
+{
+    const struct stage_use *u = chain_stage(c, STAGE_decay);
+    return u && !stage_has(u, "multiplied") && c->use[c->write].id == STAGE_step;
 }
 
 /* The record's scaling, of the gradient itself. */
@@ -449,8 +563,8 @@ static void run_variance_write(const struct call *c)
 static bool is_record_write(const struct chain *c, int first)
 {
     const struct stage_use *shape = chain_stage(c, STAGE_shape);
-    return first == 2 && c->use[0].id == STAGE_momentum && c->use[1].id == STAGE_polar &&
-           is_record_polar(c, 0) && stage_has(&c->use[2], "round") &&
+    return first == 2 && !decays_apart(c) && c->use[0].id == STAGE_momentum &&
+           c->use[1].id == STAGE_polar && is_record_polar(c, 0) && stage_has(&c->use[2], "round") &&
            !stage_has(&c->use[c->write], "pin") && (!shape || stage_has(shape, "lr"));
 }
 
@@ -488,8 +602,10 @@ static int chain_compile(const struct chain *c, bool fuse, struct launch *out)
     int n = 0;
     for (int k = 0; k < c->n; k += out[n++].n) {
         const struct fused *f = fuse ? match(c, k) : NULL;
-        out[n] =
-            f ? (struct launch){ f->run, k, f->n } : (struct launch){ alone[c->use[k].id], k, 1 };
+        int each = fuse && !f ? count_each(c, k) : 0;
+        out[n] = f      ? (struct launch){ f->run, k, f->n }
+                 : each ? (struct launch){ run_each, k, each }
+                        : (struct launch){ alone[c->use[k].id], k, 1 };
     }
     return n;
 }
@@ -499,10 +615,14 @@ static bool stays_narrow(const struct chain *c, bool fuse)
 {
     struct launch l[MAX_USES];
     int n = chain_compile(c, fuse, l);
+    if (decays_apart(c))
+        return false;
     for (int k = 0; k < n; k++) {
         enum stage_id id = c->use[l[k].first].id;
         bool rates = id == STAGE_shape && stage_has(&c->use[l[k].first], "lr");
         bool plain = id == STAGE_step && !stage_has(&c->use[l[k].first], "pin");
+        if (l[k].run == run_each)
+            return false;
         if (l[k].n == 1 && (k == 0 || (id != STAGE_decay && !plain && !rates)))
             return false;
     }
@@ -526,25 +646,43 @@ void rules_describe(const struct recipe *r, const struct chain *c, char *text, s
 
 /* -- memory ---------------------------------------------------------------------------------- */
 
+/* True if a matrix has another multiplier than 1. */
+static bool multiplies(const struct param_spec *s)
+{
+    for (int k = 0; k < s->n_lr; k++)
+        if (s->lr_mul[k] != 1)
+            return true;
+    return false;
+}
+
 static int factors(struct compiled *x, const struct param *p, int chain)
 {
     const struct chain *c = &p->spec->rule.chain[chain];
     const struct stage_use *shape = chain_stage(c, STAGE_shape);
-    bool of_rate = shape && stage_has(shape, "lr");
+    bool of_rate = shape && stage_has(shape, "lr"), apart = decays_apart(c) && multiplies(p->spec);
     int64_t n = own_matrices(p), first = p->spec->matrices > 1 ? p->own_first : 0;
     size_t bytes = (size_t)n * sizeof(float) + 1;
+    bool shaped = false;
 
     x->lr_mul[chain] = malloc(bytes);
     x->shape[chain] = malloc(bytes);
-    if (!x->lr_mul[chain] || !x->shape[chain])
+    if (apart)
+        x->apart[chain] = malloc(bytes);
+    if (!x->lr_mul[chain] || !x->shape[chain] || (apart && !x->apart[chain]))
         return err_memory();
     for (int64_t m = 0; m < n; m++) {
         double f = recipe_shape_factor(p->spec, c, first + m);
+        double own = p->spec->lr_mul[(first + m) % p->spec->n_lr];
         bool padding = p->spec->matrices > 1 && first + m >= p->used;
         x->shape[chain][m] = (float)f;
         x->lr_mul[chain][m] =
-            padding ? 0 : (float)((of_rate ? f : 1) * p->spec->lr_mul[(first + m) % p->spec->n_lr]);
+            padding || own == 0 ? 0 : (float)((of_rate ? f : 1) * (apart ? 1 : own));
+        if (apart)
+            x->apart[chain][m] = (float)own;
+        shaped |= f != 1;
     }
+    if (!shaped)
+        free(x->shape[chain]), x->shape[chain] = NULL;
     return 0;
 }
 
@@ -656,6 +794,7 @@ void rules_release(struct optim_param *q)
     for (int c = 0; q->rule && c < 2; c++) {
         free(q->rule->lr_mul[c]);
         free(q->rule->shape[c]);
+        free(q->rule->apart[c]);
     }
     if (q->rule)
         free(q->rule->turned);
@@ -671,7 +810,8 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
     const struct param_spec *s = &r->params[i];
     const struct chain *c = &s->rule.chain[chain];
     const struct stage_use *decay = chain_stage(c, STAGE_decay);
-    double lr = schedule_number(r, s, &c->lr, at) * at->lr, second = schedule_second_part(r, s, at);
+    double lr = schedule_number(r, s, &c->lr, at) * schedule_lr(r, s, at),
+           second = schedule_second_part(r, s, at);
 
     double scale = 1; /* of the gradient that later stages read */
     for (int k = 0; k < c->n; k++) {
@@ -711,14 +851,14 @@ void rules_update(struct optim *z, int i, unsigned chains)
     if (!x || !z->banks->p[i].own_count) /* more ranks than matrices */
         return;
     for (int c = 0; c < rule_chains(&z->recipe->params[i].rule); c++) {
-        struct call call = { z, i, c, &z->recipe->params[i].rule.chain[c], 0 };
+        struct call call = { z, i, c, &z->recipe->params[i].rule.chain[c], 0, 0 };
         if (!x->n[c] || !(chains >> c & 1))
             continue;
-        if (!reads_gradient(call.c->use[0].id))
+        if (!reads_gradient(call.c->use[0].id) && x->launch[c]->run != run_each)
             z->ops->momentum(z->ops, x->x, NO_TENSOR, z->banks->p[i].g_own, MEAN_GRADIENT, NULL,
                              NULL, gate_of(&call));
         for (int k = 0; k < x->n[c]; k++) {
-            call.first = x->launch[c][k].first;
+            call.first = x->launch[c][k].first, call.n = x->launch[c][k].n;
             x->launch[c][k].run(&call);
         }
     }

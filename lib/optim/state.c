@@ -174,6 +174,9 @@ static int take_states(struct optim *z, int i)
     q->stored_scale = optim_state(q, "weight.scale");
     q->amax_history = optim_state(q, "weight.amax");
     q->mantissa = optim_state(q, "mantissa");
+    if (around_reads_apart(&z->recipe->optimizer.around) &&
+        around_takes(&z->recipe->optimizer.around, i))
+        q->aside = optim_take(z, p->w.dtype, p->w_own.rows, p->w_own.cols, "weights set aside");
     q->exp_avg = optim_scaled(q, "exp_avg");
     q->exp_avg_sq = optim_scaled(q, "exp_avg_sq");
     if (p->spec->master != DT_NONE)
@@ -533,8 +536,9 @@ int optim_masters(struct optim *z, const struct initial *v)
     }
     if (!rc)
         banks_quantize(z->banks);
-    for (int i = 0; i < z->recipe->n_params && !rc && z->recipe->optimizer.around.kind; i++)
-        optim_around(z, i, true);
+    for (int i = 0; i < z->recipe->n_params && !rc; i++)
+        if (around_takes(&z->recipe->optimizer.around, i))
+            optim_around(z, i, true);
     return rc ? rc : z->ops->status(z->ops);
 }
 
@@ -571,7 +575,7 @@ static double adam_eps(const struct recipe *r, double root_of_correction)
 static struct adam_step adam_hyper(const struct recipe *r, const struct param_spec *s,
                                    const struct chain *c, const struct step_schedule *at, int64_t n)
 {
-    double eta = schedule_number(r, s, &c->lr, at) * at->lr *
+    double eta = schedule_number(r, s, &c->lr, at) * schedule_lr(r, s, at) *
                  (rule_chains(&s->rule) == 1 ? s->lr_mul[0] : r->optimizer.mixed_lr);
     double c1 = r->optimizer.adam.correction ? 1 - pow(s->beta1, (double)n) : 1;
     double c2 = r->optimizer.adam.correction ? sqrt(1 - pow(s->beta2, (double)n)) : 1;
@@ -606,34 +610,101 @@ void optim_moved(struct optim *z, int i)
         z->ops->quantize(z->ops, &copy, weight.w);
 }
 
+/* Adds a step's weight of a parameter, (step + 1)^R times the square of the largest rate so far, to the sum. */
+static double add_free(const struct optim *z, int i, const struct step_schedule *at,
+                       struct free_mean *f)
+{
+    const struct param_spec *s = &z->recipe->params[i];
+    double lr = schedule_number(z->recipe, s, &s->rule.chain[0].lr, at);
+    f->most = fmax(f->most, lr * schedule_lr(z->recipe, s, at));
+    double weight = pow(at->step + 1, z->recipe->optimizer.around.number[1]) * f->most * f->most;
+    f->sum += weight;
+    f->steps = at->step + 1;
+    return weight;
+}
+
+/* Returns the part of the step's z in schedule-free's mean (gpt-rules(5)). */
+static double free_part(struct optim *z, int i, const struct step_schedule *at)
+{
+    struct free_mean *f = &z->free[i];
+    if (f->steps != at->step)
+        *f = (struct free_mean){ 0 };
+    while (f->steps < at->step) { /* a run that goes on */
+        struct step_schedule past;
+        schedule_at(z->recipe, f->steps, &past);
+        add_free(z, i, &past, f);
+    }
+    double weight = add_free(z, i, at, f);
+    return f->sum > 0 ? weight / f->sum : 0;
+}
+
 /* Numbers of op around in step `at`; lookahead's are for the step behind. */
-static void around_hyper(const struct optim *z, const struct step_schedule *at, real number[3])
+static void around_hyper(struct optim *z, int i, const struct step_schedule *at, real number[3])
 {
     const struct around *a = &z->recipe->optimizer.around;
-    bool ahead = at->step + 1 >= a->from && at->step + 1 < a->to;
-    if (a->kind == AROUND_LOOKAHEAD) {
-        number[0] = (real)(1 - a->mean);
-        number[1] = (real)(ahead ? a->rate * at->lr / z->most_lr : 0);
-    } else if (a->kind == AROUND_OUTER) {
-        number[0] = (real)a->rate, number[1] = (real)a->mean;
-        number[2] = (at->step + 1) % a->every == 0;
+    const double *k = a->number;
+    bool ahead = at->step + 1 >= k[2] && at->step + 1 < k[3];
+    int begin = schedule_point(z->recipe, k[1]);
+    switch (a->kind) {
+    case AROUND_LOOKAHEAD:
+        number[0] = (real)(1 - k[1]);
+        number[1] = (real)(ahead ? k[0] * at->lr / z->most_lr : 0);
+        break;
+    case AROUND_OUTER:
+        number[0] = (real)k[0], number[1] = (real)k[1];
+        number[2] = (at->step + 1) % (int)k[2] == 0;
+        break;
+    case AROUND_AVERAGE:
+        number[0] = at->step < begin ? 0 : at->step == begin ? 1 : (real)(1 / k[0]);
+        break;
+    case AROUND_FREE: number[0] = (real)k[0], number[1] = (real)free_part(z, i, at); break;
+    default: break;
     }
 }
 
 void optim_around(struct optim *z, int i, bool begin)
 {
-    const struct around *a = &z->recipe->optimizer.around;
+    static const enum around_how hows[] = { AROUND_BEGIN, AROUND_AHEAD, AROUND_OUTWARDS,
+                                            AROUND_TAIL, AROUND_APART };
+    enum around_kind kind = z->recipe->optimizer.around.kind;
     const struct optim_param *q = &z->p[i];
     struct tensor low, exact = optim_exact(z, i, &low);
+    struct tensor mean = optim_state(q, "around_mean"), before = optim_state(q, "around_before");
 
-    z->ops->around(z->ops, exact, low, optim_state(q, "around_mean"),
-                   optim_state(q, "around_before"),
-                   begin                         ? AROUND_BEGIN
-                   : a->kind == AROUND_LOOKAHEAD ? AROUND_AHEAD
-                                                 : AROUND_OUTWARDS,
-                   z->hyper->around, begin ? NULL : optim_gate(z));
-    if (!begin)
-        optim_moved(z, i);
+    if (!begin) {
+        z->ops->around(z->ops, exact, low, mean, before, hows[kind], z->hyper->around[i],
+                       optim_gate(z));
+        if (kind != AROUND_AVERAGE)
+            optim_moved(z, i);
+        return;
+    }
+    if (before.data)
+        z->ops->around(z->ops, exact, low, mean, before, AROUND_BEGIN, NULL, NULL);
+    if (kind == AROUND_FREE)
+        z->ops->around(z->ops, exact, low, NO_TENSOR, mean, AROUND_BEGIN, NULL, NULL);
+}
+
+void optim_read_apart(struct optim *z, bool on)
+{
+    const struct around *a = &z->recipe->optimizer.around;
+    real part = (real)around_part(a);
+
+    if (on)
+        z->ops->upload(z->ops, &z->hyper->read, &part, sizeof part);
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        struct tensor own = z->banks->p[i].w_own, aside = z->p[i].aside, low, exact;
+        if (!aside.data)
+            continue;
+        if (!on) {
+            z->ops->copy(z->ops, own, aside);
+            continue;
+        }
+        exact = optim_exact(z, i, &low);
+        z->ops->copy(z->ops, aside, own);
+        z->ops->around(z->ops, exact, low, optim_state(&z->p[i], "around_mean"), own, AROUND_READ,
+                       &z->hyper->read, NULL);
+    }
+    optim_gather_weights(z);
 }
 
 void optim_prepare(struct optim *z, const struct step_schedule *at)
@@ -642,7 +713,8 @@ void optim_prepare(struct optim *z, const struct step_schedule *at)
     struct step_hyper host = { .tied_mix = (real)at->tied_mix };
 
     assert(z->open <= 1);
-    around_hyper(z, at, host.around);
+    for (int i = 0; i < r->n_params; i++)
+        around_hyper(z, i, at, host.around[i]);
     z->plan = step_plan_of(&z->plans, at);
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *s = &r->params[i];

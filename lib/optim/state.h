@@ -48,6 +48,7 @@ struct optim_param {
     struct row_scaled exp_avg, exp_avg_sq, master;
     struct tensor stored; /* a weight in f32, f16 or e4m3, of which w is a bf16 copy */
     struct tensor stored_scale; /* e4m3: (rows,1), a fixed one in each row for checkpoints */
+    struct tensor aside; /* the rank's weights while validation reads others; none */
     struct tensor amax_history; /* with a delayed scale: (n,1), of all ranks, newest first */
 
     real *amax; /* e4m3: of struct fp8_copy */
@@ -88,7 +89,8 @@ struct step_hyper {
                                              applied, or skipped */
     struct chain_hyper chain[MAX_PARAMS][2];
     real tied_mix;
-    real around[3]; /* of op around */
+    real around[MAX_PARAMS][3]; /* of op around */
+    real read; /* of its AROUND_READ */
 };
 
 struct optim {
@@ -98,6 +100,10 @@ struct optim {
     struct comm *comm;
     struct optim_param p[MAX_PARAMS];
     double most_lr; /* the schedule's largest multiplier */
+    struct free_mean {
+        int steps; /* that the sums are of, from 0 */
+        double sum, most; /* of schedule-free's weights; the largest rate */
+    } free[MAX_PARAMS];
     struct step_plans plans;
     const struct step_plan *plan; /* of the step that optim_prepare was called for */
     struct step_hyper *hyper; /* device memory */
@@ -160,6 +166,10 @@ void optim_moved(struct optim *z, int i);
 
 /* Does `around` of [rules] behind an update of parameter i; begin: before the first step. */
 void optim_around(struct optim *z, int i, bool begin);
+
+/* Between steps, after optim_settle: makes the banks' weights what is validated, on all ranks; off: what they were
+ * before, to the bit. */
+void optim_read_apart(struct optim *z, bool on);
 
 /* Chooses the plan of step `at`, and uploads its hyperparameters, from the schedule and the counters. The learning rates
  * are formed in double and rounded once (optimizers.md 2.2). */

@@ -156,15 +156,17 @@ static void move_state(struct optim *z, const struct row_scaled *to, const struc
         z->comm->abort(z->comm, err_code(), err_message());
 }
 
-/* Moves the head's states of that role to those of the same names of the embedding. */
-static void move_states(struct optim *z, enum state_role role)
+/* Moves the head's states of that role to those of the same names of the embedding; around: only those of what is
+ * done around all updates. */
+static void move_states(struct optim *z, enum state_role role, bool around)
 {
     const struct optim_param *head = &z->p[z->recipe->order.tied_head];
     const struct optim_param *embed = &z->p[z->recipe->order.tied_embed];
 
     for (int k = 0; k < head->n_states; k++) {
         const char *kind = head->state[k].kind, *dot = strrchr(kind, '.');
-        if (head->state[k].role != role || (dot && !strcmp(dot, ".scale")))
+        if (head->state[k].role != role || (around && head->state[k].chain >= 0) ||
+            (dot && !strcmp(dot, ".scale")))
             continue;
         struct row_scaled to = optim_scaled(embed, kind), from = optim_scaled(head, kind);
         from.top = role == STATE_RULE && z->recipe->precision.adam.whole ? head->top : NULL;
@@ -172,7 +174,7 @@ static void move_states(struct optim *z, enum state_role role)
     }
 }
 
-void optim_tie_master(struct optim *z) { move_states(z, STATE_MASTER); }
+void optim_tie_master(struct optim *z) { move_states(z, STATE_MASTER, false); }
 
 void optim_untie(struct optim *z)
 {
@@ -180,9 +182,9 @@ void optim_untie(struct optim *z)
     struct optim_param *head = &z->p[r->order.tied_head], *embed = &z->p[r->order.tied_embed];
 
     optim_tie_master(z);
+    move_states(z, STATE_RULE, r->schedule.untie_state == UNTIE_ZERO);
     if (r->schedule.untie_state == UNTIE_ZERO)
         return; /* the embedding has had no update: its moments and counter are zero */
-    move_states(z, STATE_RULE);
     embed->count = head->count;
     embed->counted = true;
 }

@@ -675,10 +675,10 @@ static int check_precision(struct recipe *r)
 }
 
 /* In the order of the canonical text. */
-static const char *const sections[] = { "",          "model",    "layers",      "parameters",
-                                        "scalars",   "rules",    "token_coefs", "order",
-                                        "optimizer", "schedule", "stages",      "data",
-                                        "precision", "states" };
+static const char *const sections[] = { "",          "model",     "layers",      "parameters",
+                                        "scalars",   "rules",     "token_coefs", "order",
+                                        "optimizer", "schedule",  "schedules",   "stages",
+                                        "data",      "precision", "states" };
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
 int recipe_check_section(const struct recipe *r, const char *section, int line)
@@ -745,6 +745,12 @@ static int check_row_number(const struct recipe *r, const struct recipe_line *l)
                         missing, n, l->section);
 }
 
+/* True if the section's keys are names that the recipe gives. */
+static bool has_lines(const char *section)
+{
+    return !strcmp(section, "rules") || !strcmp(section, "schedules");
+}
+
 /* Before anything is bound, so that a mistyped name is not reported as another that is missing. */
 static int check_names(const struct recipe *r)
 {
@@ -759,7 +765,7 @@ static int check_names(const struct recipe *r)
         } else if (!strcmp(l->section, "parameters") || !strcmp(l->section, "scalars")) {
             if ((rc = recipe_check_label(r, l)))
                 return rc;
-        } else if (strcmp(l->section, "states") && strcmp(l->section, "rules") && !is_key(l)) {
+        } else if (strcmp(l->section, "states") && !has_lines(l->section) && !is_key(l)) {
             return unknown_key(r, l);
         }
     }
@@ -821,15 +827,16 @@ int recipe_bind(struct recipe *r)
     r->model.width = r->model.heads * r->model.head_dim;
     if (!r->model.bigram.width)
         r->model.bigram.width = r->model.width;
-    if ((rc = recipe_bind_params(r)) || (rc = recipe_bind_layers(r)) ||
-        (rc = recipe_bind_scalars(r)) || (rc = recipe_bind_token_terms(r)) ||
-        (rc = bind_section(r, "order")) || (rc = bind_section(r, "optimizer")) ||
-        (rc = recipe_bind_rules(r)) || (rc = bind_section(r, "schedule")) ||
-        (rc = recipe_bind_stages(r)) || (rc = bind_section(r, "data")) ||
-        (rc = bind_section(r, "precision")) || (rc = recipe_bind_states(r)) ||
-        (rc = recipe_check_around(r)) || (rc = check_tied_states(r)) || (rc = check_model(r)) ||
-        (rc = check_optimizer(r)) || (rc = check_stages(r)) || (rc = check_data(r)) ||
-        (rc = check_precision(r)) || (rc = recipe_check(r)))
+    if ((rc = recipe_bind_schedules(r)) || (rc = recipe_bind_params(r)) ||
+        (rc = recipe_bind_layers(r)) || (rc = recipe_bind_scalars(r)) ||
+        (rc = recipe_bind_token_terms(r)) || (rc = bind_section(r, "order")) ||
+        (rc = bind_section(r, "optimizer")) || (rc = recipe_bind_rules(r)) ||
+        (rc = bind_section(r, "schedule")) || (rc = recipe_bind_stages(r)) ||
+        (rc = bind_section(r, "data")) || (rc = bind_section(r, "precision")) ||
+        (rc = recipe_bind_states(r)) || (rc = recipe_check_around(r)) ||
+        (rc = check_tied_states(r)) || (rc = check_model(r)) || (rc = check_optimizer(r)) ||
+        (rc = check_stages(r)) || (rc = check_data(r)) || (rc = check_precision(r)) ||
+        (rc = recipe_check(r)))
         return rc;
     for (int i = 0; i < r->text->n; i++)
         if (!r->text->line[i].used)
@@ -865,8 +872,8 @@ int recipe_print(struct recipe *r)
         return err_sys("recipe");
     for (size_t s = 0; s < N_SECTIONS; s++) {
         bool table = true;
-        bool rules = !strcmp(sections[s], "rules");
-        if ((rules || !strcmp(sections[s], "states") || !strcmp(sections[s], "token_coefs")) &&
+        bool lines = has_lines(sections[s]);
+        if ((lines || !strcmp(sections[s], "states") || !strcmp(sections[s], "token_coefs")) &&
             !has_section(r, sections[s]))
             continue;
         if (*sections[s])
@@ -881,7 +888,7 @@ int recipe_print(struct recipe *r)
             }
         for (int i = 0; table && i < r->text->n; i++)
             if (!strcmp(r->text->line[i].section, sections[s]))
-                fprintf(f, rules ? "%s = %s\n" : "%s %s\n", r->text->line[i].key,
+                fprintf(f, lines ? "%s = %s\n" : "%s %s\n", r->text->line[i].key,
                         r->text->line[i].value);
     }
     if (fclose(f))

@@ -164,6 +164,8 @@ char *recipe_row_with(const char *row, int column, const char *value)
                       k == column ? value : row);
         row += length;
         row += strspn(row, " ");
+        if (!*row && k + 1 == column) /* a last one that it had not */
+            sprintf(out + at, " %s", value);
     }
     return out;
 }
@@ -171,8 +173,8 @@ char *recipe_row_with(const char *row, int column, const char *value)
 /* Makes of the key LABEL.COLUMN the key LABEL, and of *row its row with that column changed. */
 static int set_column(const struct recipe *r, char *key, const char *value, char **row, bool *rule)
 {
-    static const char *const columns[] = { "shape", "dtype", "init", "rule", "comms",
-                                           "beta1", "beta2", "lr",   "wd",   "early" };
+    static const char *const columns[] = { "shape", "dtype", "init", "rule",  "comms",   "beta1",
+                                           "beta2", "lr",    "wd",   "early", "schedule" };
     int n = (int)(sizeof columns / sizeof *columns), column = 0;
     char *dot = strchr(key, '.');
     if (!dot)
@@ -187,7 +189,7 @@ static int set_column(const struct recipe *r, char *key, const char *value, char
     if (column == n)
         return err_set(GPT_USAGE,
                        "--set parameters.%s.%s: expected a column of [parameters]: shape, dtype, "
-                       "init, rule, comms, beta1, beta2, lr, wd or early",
+                       "init, rule, comms, beta1, beta2, lr, wd, early or schedule",
                        key, dot + 1);
     *rule = !strcmp(columns[column], "rule");
     return (*row = recipe_row_with(l->value, column, value)) ? 0 : err_memory();

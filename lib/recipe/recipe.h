@@ -80,6 +80,7 @@ struct param_spec {
     float lr_mul[MAX_CYCLE]; /* matrix i: lr_mul[i % n_lr] */
     int n_lr;
     float wd_mul;
+    int schedule; /* of its rate: index into schedules; -1: the run's */
     bool early; /* reduced inside backward as soon as its gradient is final */
     /* Adam, of [precision] and [states]: */
     enum dtype master; /* DT_NONE; DT_F32, DT_F16; DT_U16: the low halves beside a bf16 weight */
@@ -204,6 +205,8 @@ struct recipe {
     } token_coefs;
     struct stage stages[MAX_STAGES];
     int n_stages; /* the last one is the extension */
+    struct lr_schedule schedules[MAX_SCHEDULES];
+    int n_schedules;
 
     struct {
         int scatter[MAX_PARAMS], work[MAX_PARAMS]; /* indices into params */
@@ -334,6 +337,8 @@ const char *recipe_canonical(const struct recipe *r);
 void recipe_free(struct recipe *r);
 /* Writes the line that a rule's name stands for, as this recipe's keys have it. */
 void recipe_rule_line(const struct recipe *r, const char *name, char *line, size_t size);
+/* Writes the line of schedule k. */
+void recipe_schedule_line(const struct recipe *r, int k, char *line, size_t size);
 /* True if matrix i is the transpose of what the model multiplies by: an MLP's second one. */
 bool recipe_is_transposed(const struct param_spec *s, int64_t i);
 /* Returns what a matrix of that rule's chain is multiplied by for its shape (optimizers.md 4.5): matrix i

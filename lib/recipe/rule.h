@@ -26,6 +26,7 @@ enum {
     MAX_POLAR = 12, /* rows of coefficients */
     SOFT_ROWS = 12, /* of polar, whose iterates soft adds */
     RULE_NAME = 32,
+    MAX_SCHEDULES = 16,
     KIND_SIZE = 24
 };
 
@@ -99,13 +100,44 @@ struct chain {
     struct polar_rows polar;
 };
 
+/* A line of [schedules]: what multiplies the rates of the parameters that name it, a product of factors. */
+struct lr_schedule {
+    char name[RULE_NAME];
+    double warmup; /* a point of the schedule, up to which it rises; 0: none */
+    bool from_zero; /* in step 0, not from a step's part */
+    struct number linear; /* n 0: none */
+    double share, floor, power; /* a cooldown in the last share; 0: none */
+    double end; /* a point at which it ends; 0: the run's steps */
+};
+
 /* `around` of [rules] is done around the updates of all parameters. */
 struct around {
-    enum around_kind { AROUND_NONE, AROUND_LOOKAHEAD, AROUND_OUTER } kind;
-    double rate, mean; /* A and G of lookahead, LR and MU of outer */
-    double from, to; /* lookahead: steps before whose forward it is added */
-    int every; /* outer */
+    enum around_kind {
+        AROUND_NONE,
+        AROUND_LOOKAHEAD, /* A, G, first step before whose forward it is added, the first without */
+        AROUND_OUTER, /* LR, MU, N */
+        AROUND_AVERAGE, /* T, the step (a point) behind which it begins, A */
+        AROUND_FREE, /* B, R */
+        N_AROUND
+    } kind;
+    double number[4];
+    uint32_t except; /* parameters that it leaves out, a bit each */
 };
+/* True if validation reads other weights than those that the next gradient is taken at. */
+static inline bool around_reads_apart(const struct around *a)
+{
+    return a->kind == AROUND_AVERAGE || a->kind == AROUND_FREE;
+}
+/* Returns the average's part in what validation reads. */
+static inline double around_part(const struct around *a)
+{
+    return a->kind == AROUND_AVERAGE ? a->number[2] : 1;
+}
+/* True if it is done with parameter i. */
+static inline bool around_takes(const struct around *a, int i)
+{
+    return a->kind && !(a->except >> i & 1);
+}
 
 /* SINGLE: chain[0]. THEN: chain[0] before step `at`, then chain[1], whose states are kept from step
  * `moments` on. SUM: both, chain[1] with weight `weight` and chain[0] with the rest. */

@@ -96,7 +96,7 @@ static void builtin_line(const struct recipe *r, const char *name, char *line)
     if (r->optimizer.muon.match_rms > 0)
         snprintf(match, sizeof match, " match %s", shortest(r->optimizer.muon.match_rms, n[0]));
     snprintf(line, LINE_SIZE,
-             "lr %s | momentum $momentum nesterov |%s%s%s%s%s decay %s %s%s | step",
+             "lr %s | momentum $momentum nesterov |%s%s%s%s%s decay %s %s%s multiplied | step",
              shortest(r->optimizer.muon.lr, n[1]),
              sgd                      ? ""
              : r->optimizer.polar.aol ? " polar $coeffs aol |"
@@ -579,6 +579,11 @@ void recipe_rule_line(const struct recipe *r, const char *name, char *line, size
     snprintf(line, size, "%s", text ? text : "");
 }
 
+void recipe_schedule_line(const struct recipe *r, int k, char *line, size_t size)
+{
+    snprintf(line, size, "%s", recipe_find(r, "schedules", r->schedules[k].name)->value);
+}
+
 static bool is_chain(const char *line) { return !strstr(line, " then ") && !strstr(line, " + "); }
 
 /* A chain by its name, as part of a join. */
@@ -685,57 +690,186 @@ int recipe_add_published(struct recipe *r)
     return rc;
 }
 
+/* A point of the schedule. */
+static int read_point(struct line *l, double least, double *out)
+{
+    char word[64];
+    const char *at = next_word(l, word);
+    return recipe_real(word, "step", least, 1e9, out)
+               ? fault(l, at, "expected a step or a fraction of the run, found '%s'", word)
+               : 0;
+}
+
+static int read_between(struct line *l, double least, double most, double *out)
+{
+    char word[64];
+    const char *at = next_word(l, word);
+    return recipe_real(word, "number", least, most, out)
+               ? fault(l, at, "expected a number in [%g, %g], found '%s'", least, most, word)
+               : 0;
+}
+
+/* cooldown SHARE [floor F] [power P] [end T] */
+static int read_cooldown(struct line *l, struct lr_schedule *s)
+{
+    char word[64];
+    int rc = read_between(l, 1e-6, 1, &s->share);
+    while (!rc) {
+        if (peek(l, "floor"))
+            next_word(l, word), rc = read_between(l, 0, 1, &s->floor);
+        else if (peek(l, "power"))
+            next_word(l, word), rc = read_between(l, 1e-6, 100, &s->power);
+        else if (peek(l, "end"))
+            next_word(l, word), rc = read_point(l, 1e-6, &s->end);
+        else
+            break;
+    }
+    return rc;
+}
+
+/* flat, or a product of: warmup N [zero], linear A>B@S-E, cooldown ... */
+static int read_schedule(struct recipe *r, const struct recipe_line *row, struct lr_schedule *s)
+{
+    struct line l = { .r = r, .from = row, .text = row->value, .at = row->value };
+    char word[64];
+    int rc = 0;
+    *s = (struct lr_schedule){ .power = 1 };
+    snprintf(s->name, sizeof s->name, "%s", row->key);
+    do {
+        const char *at = next_word(&l, word);
+        bool again = (!strcmp(word, "warmup") && s->warmup > 0) ||
+                     (!strcmp(word, "linear") && s->linear.n) ||
+                     (!strcmp(word, "cooldown") && s->share > 0);
+        if (again)
+            return fault(&l, at, "a schedule has one %s", word);
+        if (!strcmp(word, "warmup")) {
+            rc = read_point(&l, 1e-6, &s->warmup);
+            if ((s->from_zero = !rc && peek(&l, "zero")))
+                next_word(&l, word);
+        } else if (!strcmp(word, "linear")) {
+            at = next_word(&l, word);
+            rc = read_number(&l, at, word, &s->linear);
+            if (!rc && s->linear.from != NUMBER_GIVEN)
+                rc = fault(&l, at, "expected a number, or A>B@S-E, found '%s'", word);
+        } else if (!strcmp(word, "cooldown")) {
+            rc = read_cooldown(&l, s);
+        } else if (strcmp(word, "flat")) {
+            rc = fault(&l, at,
+                       "expected flat, warmup STEPS [zero], linear A>B@S-E or cooldown SHARE "
+                       "[floor F] [power P] [end STEP]%s%s%s",
+                       *word ? ", found '" : "", word, *word ? "'" : "");
+        }
+    } while (!rc && !peek(&l, ""));
+    return rc;
+}
+
+int recipe_bind_schedules(struct recipe *r)
+{
+    for (int i = 0; i < r->text->n; i++) {
+        struct recipe_line *l = &r->text->line[i];
+        if (strcmp(l->section, "schedules"))
+            continue;
+        if (strlen(l->key) >= RULE_NAME || !strcmp(l->key, "-"))
+            return recipe_error(r, l, "expected a name of at most %d characters", RULE_NAME - 1);
+        if (r->n_schedules == MAX_SCHEDULES)
+            return recipe_error(r, l, "more than %d schedules", MAX_SCHEDULES);
+        int rc = read_schedule(r, l, &r->schedules[r->n_schedules]);
+        if (rc)
+            return rc;
+        r->n_schedules++;
+        l->used = true;
+    }
+    return 0;
+}
+
 /* True if what is done around updates can be done with the parameter: its exact value is one f32. */
 static bool stands_around(const struct param_spec *s)
 {
-    return s->stored == DT_NONE && s->every == 1 &&
+    return (s->stored == DT_NONE || s->stored == DT_F32) && s->every == 1 &&
            (!rule_is_adam(&s->rule) || s->master == DT_NONE || s->master == DT_F32);
 }
 
 int recipe_check_around(const struct recipe *r)
 {
-    for (int i = 0; i < r->n_params && r->optimizer.around.kind; i++)
-        if (!stands_around(&r->params[i]))
-            return recipe_error(r, recipe_find(r, "rules", "around"),
+    const struct around *a = &r->optimizer.around;
+    const struct recipe_line *line = recipe_find(r, "rules", "around");
+    for (int i = 0; i < r->n_params; i++)
+        if (around_takes(a, i) && !stands_around(&r->params[i]))
+            return recipe_error(r, line,
                                 "%s must move in each step, with weights in f32 or bf16 and "
                                 "without low halves of its own",
                                 r->params[i].label);
+    return around_reads_apart(a) && r->order.tied_head >= 0
+               ? recipe_error(r, line, "%s and %s are tied, and validation would read one average",
+                              r->params[r->order.tied_head].label,
+                              r->params[r->order.tied_embed].label)
+               : 0;
+}
+
+/* except LABEL... */
+static int read_except(struct line *l, struct around *a)
+{
+    char word[64];
+    next_word(l, word);
+    do {
+        const char *at = next_word(l, word);
+        int i = recipe_param(l->r, word);
+        if (i < 0)
+            return fault(l, at, "expected a parameter, found '%s'", word);
+        a->except |= UINT32_C(1) << i;
+    } while (!peek(l, ""));
     return 0;
 }
 
-/* lookahead A G from S to E; outer LR MU every N. */
+/* lookahead A G from S to E; outer LR MU every N; average tail T from S blend A [except LABEL...]; free B [power
+ * R]. */
 static int read_around(struct recipe *r, const struct recipe_line *row)
 {
+    static const struct {
+        const char *word, *form; /* a "#" for each number */
+        double least[4], most[4];
+    } forms[N_AROUND] = {
+        [AROUND_LOOKAHEAD] = { "lookahead", "# # from # to #", { 0 }, { 1e9, 1, 1e9, 1e9 } },
+        [AROUND_OUTER] = { "outer", "# # every #", { 0, 0, 1 }, { 1e9, 1, 1e9 } },
+        [AROUND_AVERAGE] = { "average", "tail # from # blend #", { 1 }, { 1e9, 1e9, 1 } },
+        [AROUND_FREE] = { "free", "#", { 0 }, { 1 } },
+    };
     struct line l = { .r = r, .from = row, .text = row->value, .at = row->value };
     struct around *a = &r->optimizer.around;
-    char word[64];
-    double number[4] = { 0 };
+    char word[64], want[64];
     const char *at = next_word(&l, word);
-    bool ahead = !strcmp(word, "lookahead");
-    const char *const want[2] = { ahead ? "from" : "every", ahead ? "to" : NULL };
+    int k = 1, n = 0;
 
-    if (!ahead && strcmp(word, "outer"))
-        return fault(&l, at, "expected lookahead A G from S to E, or outer LR MU every N");
-    for (int k = 0; k < (ahead ? 4 : 3); k++) {
+    while (k < N_AROUND && strcmp(word, forms[k].word))
+        k++;
+    if (k == N_AROUND)
+        return fault(
+            &l, at,
+            "expected lookahead A G from S to E, outer LR MU every N, average tail T from S "
+            "blend A, or free B");
+    *a = (struct around){ .kind = (enum around_kind)k };
+    struct line form = { .r = r, .from = row, .text = forms[k].form, .at = forms[k].form };
+    while (!peek(&form, "")) {
+        next_word(&form, want);
         at = next_word(&l, word);
-        if (k >= 2) {
-            if (strcmp(word, want[k - 2]))
-                return fault(&l, at, "expected '%s', found '%s'", want[k - 2], word);
-            at = next_word(&l, word);
-        }
-        if (recipe_real(word, "number", k == 2 && !ahead ? 1 : 0, k == 1 ? 1 : 1e9, &number[k]))
-            return fault(&l, at, "expected a number, found '%s'", word);
+        if (*want != '#' && strcmp(word, want))
+            return fault(&l, at, "expected '%s', found '%s'", want, word);
+        if (*want == '#' &&
+            recipe_real(word, "number", forms[k].least[n], forms[k].most[n], &a->number[n]))
+            return fault(&l, at, "expected a number in [%g, %g], found '%s'", forms[k].least[n],
+                         forms[k].most[n], word);
+        n += *want == '#';
+    }
+    if (k == AROUND_AVERAGE && peek(&l, "except"))
+        return read_except(&l, a);
+    if (k == AROUND_FREE && peek(&l, "power")) {
+        next_word(&l, word);
+        int rc = read_between(&l, 0, 100, &a->number[1]);
+        if (rc)
+            return rc;
     }
     at = next_word(&l, word);
-    if (*word)
-        return fault(&l, at, "'%s' is one word too many", word);
-    *a = (struct around){ ahead ? AROUND_LOOKAHEAD : AROUND_OUTER,
-                          number[0],
-                          number[1],
-                          number[2],
-                          number[3],
-                          (int)number[2] };
-    return 0;
+    return *word ? fault(&l, at, "'%s' is one word too many", word) : 0;
 }
 
 int recipe_bind_rules(struct recipe *r)

@@ -81,6 +81,14 @@ bool schedule_validates(const struct recipe *r, int step)
     return r->data.val.tokens && (step == schedule_total(r) || (every && step % every == 0));
 }
 
+bool schedule_reads_apart(const struct recipe *r, int step)
+{
+    const struct around *a = &r->optimizer.around;
+    if (a->kind == AROUND_AVERAGE)
+        return step > schedule_point(r, a->number[1]);
+    return a->kind == AROUND_FREE && step > 0;
+}
+
 unsigned schedule_chains(const struct recipe *r, const struct rule *rule, int step)
 {
     if (rule->join != RULE_THEN)
@@ -141,6 +149,25 @@ double schedule_number(const struct recipe *r, const struct param_spec *s, const
     double first = schedule_point(r, n->at[k]), last = schedule_point(r, n->at[k + 1]);
     double t = at->step <= first ? 0 : at->step >= last ? 1 : (at->step - first) / (last - first);
     return n->value[k] + (n->value[k + 1] - n->value[k]) * t;
+}
+
+double schedule_lr(const struct recipe *r, const struct param_spec *s,
+                   const struct step_schedule *at)
+{
+    const struct lr_schedule *q = s->schedule < 0 ? NULL : &r->schedules[s->schedule];
+    double f = 1;
+    if (!q)
+        return at->lr;
+    int warmup = schedule_point(r, q->warmup);
+    if (warmup)
+        f = fmin(1, (double)(at->step + !q->from_zero) / warmup);
+    if (q->linear.n)
+        f *= schedule_number(r, s, &q->linear, at);
+    double left =
+        1 - (double)at->step / (q->end > 0 ? schedule_point(r, q->end) : r->schedule.steps);
+    if (q->share > 0 && left < q->share)
+        f *= q->floor + (1 - q->floor) * pow(fmax(0, left) / q->share, q->power);
+    return f;
 }
 
 double schedule_second_part(const struct recipe *r, const struct param_spec *s,

@@ -21,7 +21,7 @@ struct step_schedule {
     int sequence;
     int window_long, window_short; /* tokens (keys back) */
     int blocks_long, blocks_short;
-    double lr; /* multiplier */
+    double lr; /* multiplier, of parameters without a schedule of their own */
     double momentum;
     int n_mtp;
     double mtp[MAX_MTP];
@@ -40,12 +40,17 @@ int schedule_point(const struct recipe *r, double point);
 unsigned schedule_chains(const struct recipe *r, const struct rule *rule, int step);
 /* GPT_INPUT if rules pass on at more than CHANGES - 1 different steps. */
 int schedule_check_changes(const struct recipe *r) MUST_CHECK;
+/* Returns the multiplier of a parameter's rate in a step (gpt-recipe(5), [schedules]). */
+double schedule_lr(const struct recipe *r, const struct param_spec *s,
+                   const struct step_schedule *at);
 /* A number of a parameter's chain in a step. */
 double schedule_number(const struct recipe *r, const struct param_spec *s, const struct number *n,
                        const struct step_schedule *at);
 /* Weight of a joined rule's second chain in the update (optimizers.md 4.6). */
 double schedule_second_part(const struct recipe *r, const struct param_spec *s,
                             const struct step_schedule *at);
+/* True if validation before that step reads other weights than training. */
+bool schedule_reads_apart(const struct recipe *r, int step);
 /* True if the run validates before that step, from 0 to the total. */
 bool schedule_validates(const struct recipe *r, int step);
 int schedule_total(const struct recipe *r); /* steps + extension */

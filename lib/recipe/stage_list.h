@@ -61,10 +61,10 @@ STAGE(renorm, "", "", STAGE_BEFORE, NULL, NO_STATE)
 STAGE(radial, "S", "", STAGE_BEFORE, NULL, NO_STATE)
 /* X to T |W| where its norm is below that; row: row by row. */
 STAGE(floor, "T", "row", STAGE_BEFORE, NULL, NO_STATE)
-/* W less its part D lr, with lr2 D lr^2; cautious: where X W >= 0, strict: where X W > 0. The write does
- * it, right before or behind its own part. */
-STAGE(decay, "D", "plain cautious strict lr2", STAGE_BEFORE | STAGE_BEHIND | STAGE_EACH, NULL,
-      NO_STATE)
+/* W less its part D lr, with lr2 D lr^2; cautious: where X W >= 0, strict: where X W > 0; multiplied: lr has the
+ * matrix's multiplier. The write does it, right before or behind its own part. */
+STAGE(decay, "D", "plain cautious strict lr2 multiplied", STAGE_BEFORE | STAGE_BEHIND | STAGE_EACH,
+      NULL, NO_STATE)
 /* W <- W - lr X; pin: then to the norm that the radial part of the step leaves. */
 STAGE(step, "", "pin", STAGE_WRITES | STAGE_EACH, NULL, NO_STATE)
 /* W <- W - lr |W| X / |X|, then to the norm that it had. */

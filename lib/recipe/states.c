@@ -86,7 +86,8 @@ int states_of(const struct recipe *r, int param, struct state *out)
         add_scaled(&t, "exp_avg", STATE_RULE, s->exp_avg);
         add_scaled(&t, "exp_avg_sq", STATE_RULE, s->exp_avg_sq);
     }
-    for (int k = 0; k < 2 && r->optimizer.around.kind; k++)
+    int held = r->optimizer.around.kind == AROUND_AVERAGE ? 1 : 2;
+    for (int k = 0; k < held && around_takes(&r->optimizer.around, param); k++)
         add(&t, k ? "around_before" : "around_mean", STATE_RULE, DT_F32)->chain = -1;
     if (s->master != DT_NONE)
         add_scaled(&t, recipe_master_kind(s), STATE_MASTER, s->master);

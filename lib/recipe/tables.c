@@ -283,7 +283,19 @@ static int empty_column(struct row *w, int column)
     return 0;
 }
 
-/* shape dtype init rule comms beta1 beta2 lr wd early */
+/* "-": the run's own. */
+static int schedule_of(const struct row *w, const char *name, int *out)
+{
+    const struct recipe *r = w->r;
+    for (*out = r->n_schedules - 1; *out >= 0 && strcmp(r->schedules[*out].name, name);)
+        --*out;
+    return *out >= 0 || !strcmp(name, "-")
+               ? 0
+               : recipe_error(r, w->line, "expected '-' or a line of [schedules], found '%s'",
+                              name);
+}
+
+/* shape dtype init rule comms beta1 beta2 lr wd early schedule */
 static int bind_param(struct row *w, int i)
 {
     struct param_spec *p = &w->r->params[i];
@@ -314,6 +326,8 @@ static int bind_param(struct row *w, int i)
         (rc = kept ? beta_of(w, w->col[6], &p->beta2) : 0) || (rc = lr_of(w, w->col[7], p)) ||
         (rc = factor_of(w, w->col[8], &wd)) || (rc = one_of(w, w->col[9], bools, &early)))
         return rc;
+    if ((rc = schedule_of(w, w->col[10], &p->schedule)))
+        return rc;
     p->wd_mul = (float)wd;
     p->early = early;
     /* Which rows a rank touches is known of this table alone. */
@@ -328,7 +342,7 @@ static int bind_param(struct row *w, int i)
 
 int recipe_bind_params(struct recipe *r)
 {
-    int rc = bind_labelled(r, "parameters", 10, 0, bind_param, &r->n_params);
+    int rc = bind_labelled(r, "parameters", 11, 1, bind_param, &r->n_params);
     return rc || r->n_params ? rc : recipe_error(r, NULL, "[parameters] is missing");
 }
 

@@ -50,6 +50,8 @@ int recipe_read_rule(const struct recipe *r, const struct recipe_line *row, cons
                      struct rule *out) MUST_CHECK;
 /* Adds to [rules] the published lines (named.h) that rows of [parameters] and lines of [rules] name. */
 int recipe_add_published(struct recipe *r) MUST_CHECK;
+/* Reads [schedules], which rows of [parameters] name. */
+int recipe_bind_schedules(struct recipe *r) MUST_CHECK;
 /* Reads [rules], and each parameter's rule as the keys of [optimizer] have it. */
 int recipe_bind_rules(struct recipe *r) MUST_CHECK;
 /* After [states]: can all parameters be moved around their updates, where the recipe says so? */

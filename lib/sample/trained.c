@@ -195,6 +195,38 @@ static int load_parts(struct trained *t, struct whole *w, const struct param *p,
     return rc;
 }
 
+/* Loads what validation reads of a parameter of which a checkpoint has an average (gpt-rules(5)). */
+static int load_average(struct trained *t, const struct param *p, struct ops *o, float *room)
+{
+    const struct around *a = &t->recipe->optimizer.around;
+    size_t n = (size_t)tensor_count(p->w);
+    double *both = malloc(2 * (size_t)PIECE * sizeof *both);
+    float *x = malloc(PIECE * sizeof *x), part = (float)around_part(a);
+    const struct stored *of[2];
+    char name[96];
+    int rc = both && x ? 0 : err_memory();
+
+    for (int k = 0; k < 2 && !rc; k++) {
+        snprintf(name, sizeof name, "%s.%s", p->spec->label, k ? "around_mean" : "weight");
+        if (!(of[k] = tensors_find(t->x.tensors, name)))
+            rc = err_set(GPT_INPUT, "%s: no tensor '%s'", tensors_path(t->x.tensors), name);
+    }
+    for (size_t i = 0, k; i < n && !rc; i += k) {
+        k = n - i < PIECE ? n - i : PIECE;
+        if ((rc = values_load(t->x.tensors, of[0], i, both, k)) ||
+            (rc = values_load(t->x.tensors, of[1], i, both + PIECE, k)))
+            break;
+        for (size_t e = 0; e < k; e++) { /* in f32, as op around */
+            float w = (float)both[e], mean = (float)both[PIECE + e];
+            x[e] = part == 1 ? mean : w + part * (mean - w);
+        }
+        put(o, p, DT_F32, (int64_t)i, x, room, k);
+    }
+    free(x);
+    free(both);
+    return rc;
+}
+
 int trained_load(struct trained *t, struct banks *b)
 {
     const struct ckpt *c = tensors_ckpt(t->x.tensors);
@@ -207,6 +239,11 @@ int trained_load(struct trained *t, struct banks *b)
             const struct param *p = &b->p[recipe_param(t->recipe, e[i].param)];
             struct whole w = whole_of(&e[i]);
             bool kept = p->spec->stored == DT_NONE;
+            if (c && schedule_reads_apart(t->recipe, (int)t->step) &&
+                around_takes(&t->recipe->optimizer.around, recipe_param(t->recipe, e[i].param))) {
+                rc = load_average(t, p, b->ops, room);
+                continue;
+            }
             if (!kept) /* the values of f16 and of e4m3 with scales */
                 e[i].dtype = DT_F32, e[i].scale = 0;
             rc = c && kept ? load_stored(c, p, b->ops, room) : load_parts(t, &w, p, b->ops, room);

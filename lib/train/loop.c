@@ -505,9 +505,15 @@ static int validate(struct rank *k, const struct step_schedule *at, double *mean
     rank_enter(k, "validation", false);
     p.sequence = (int)r->data.val.chunk; /* documents are not truncated */
     optim_settle(&k->optim);
+    bool apart = schedule_reads_apart(r, at->step);
+    if (apart)
+        optim_read_apart(&k->optim, true);
     model_set(&k->model, &p);
     k->ops->zero(k->ops, tensor_of(k->loss, DT_REAL, 1, 1));
-    int ended = validate_chunks(k, n, &sum), rc = ended ? 0 : rank_status(k);
+    int ended = validate_chunks(k, n, &sum);
+    if (apart)
+        optim_read_apart(&k->optim, false);
+    int rc = ended ? 0 : rank_status(k);
     mine[0] = (double)sum;
     mine[1] = ended;
     if (!rc)

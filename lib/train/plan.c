@@ -81,6 +81,42 @@ static void plan_rules(const struct recipe *r, struct report *out)
             report_line(out, "rules", "  run as %s", ops);
         }
     }
+    if (r->optimizer.around.kind) {
+        char line[600];
+        recipe_rule_line(r, "around", line, sizeof line);
+        report_line(out, "rules", "around = %s", line);
+    }
+    if (around_reads_apart(&r->optimizer.around))
+        report_line(
+            out, "rules",
+            "  validation and gpt-sample read the average; a checkpoint has it, and the weight "
+            "that is trained");
+}
+
+/* Each schedule of [schedules] that a parameter names: its line, whose it is, and five of its values. */
+static void plan_schedules(const struct recipe *r, struct report *out)
+{
+    for (int k = 0; k < r->n_schedules; k++) {
+        char labels[400] = "", line[400];
+        const struct param_spec *s = NULL;
+        size_t n = 0;
+        for (int i = 0; i < r->n_params && n < sizeof labels; i++)
+            if (r->params[i].schedule == k) {
+                s = &r->params[i];
+                n += (size_t)snprintf(labels + n, sizeof labels - n, " %s", s->label);
+            }
+        if (!s)
+            continue;
+        recipe_schedule_line(r, k, line, sizeof line);
+        report_line(out, "schedules", "schedule %s = %s", r->schedules[k].name, line);
+        report_line(out, "schedules", "  of%s", labels);
+        for (int i = 0; i < 5; i++) {
+            struct step_schedule at;
+            schedule_at(r, i * (schedule_total(r) - 1) / 4, &at);
+            report_line(out, "schedules", "  step %d: lr times %.4f", at.step,
+                        schedule_lr(r, s, &at));
+        }
+    }
 }
 
 static void plan_memory(const struct run_memory *m, bool cpu, struct report *out)
@@ -471,6 +507,7 @@ int run_plan(const struct recipe *r, const struct backend *be, const char *data,
                 most > 1 ? "es" : "");
     plan_params(r, ranks, &out);
     plan_rules(r, &out);
+    plan_schedules(r, &out);
     plan_memory(&memory, !strcmp(be->name, "cpu"), &out);
     plan_shares(r, ranks, &out);
     plan_comm(r, ranks, &out);

@@ -142,20 +142,32 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     [ "$(grep -c '^[<>]' <<<"$output")" -eq 5 ]
 }
 
+# LINES of the environment: those that run; all: every line.
 # bats test_tags=long
-@test "published lines by name: 1 and 3 ranks; resumed to the bit; a zero start is refused" {
-    for rule in softradial muown; do
-        f32 "$rule sharded - -" --ranks 1 -s data.chunks=6 > 1.log
-        f32 "$rule sharded - -" --ranks 3 -s data.chunks=6 -o three > 3.log
-        agree 1.log 3.log 20
+@test "published lines by name: 1, 3 and 4 ranks; resumed to the bit, resharded; a zero start is refused" {
+    lines=${LINES:-softradial muown}
+    [ "$lines" != all ] || lines=$("$GPT_BIN/gpt-train" --rules | sed -n 's/^\([^# ]*\) = .*/\1/p')
+    # none begins at zero
+    set=(-s data.chunks=6 -s schedules.s="warmup 5 cooldown 0.5" -s parameters.mlp.init=uniform:0.5 -s parameters.mlp.schedule=s)
+    for rule in $lines; do
+        echo "$rule"
+        for n in 1 3 4; do
+            f32 "$rule sharded - -" --ranks $n "${set[@]}" -o out$n > $n.log
+            agree 1.log $n.log 20
+        done
         grep -q "^$rule = lr" 1.log # the log has the line
         run diff <(losses 1.log) <(losses "${last:-/dev/null}")
         [ "$status" -eq 1 ]
         cp 1.log last.log && last=last.log
-        resumes three 3.log
+        resumes out3 3.log
         "$GPT_BIN/gpt-ckpt" verify --full again/step-000020 > /dev/null
         "$GPT_BIN/gpt-ckpt" stat again/step-000020 > /dev/null
-        rm -r three again
+        # written for 2 ranks, and back: the same weights and states
+        "$GPT_BIN/gpt-ckpt" reshard -q out3/step-000010 -o two --ranks 2
+        "$GPT_BIN/gpt-train" --resume two/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o back > back.log
+        diff <(losses resumed.log) <(losses back.log)
+        diff -r again/step-000020 back/step-000020
+        rm -r out1 out3 out4 again two back
     done
     run --separate-stderr train -s parameters.mlp.rule=muonh
     [ "$status" -eq 2 ]
@@ -163,6 +175,37 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     run --separate-stderr "$GPT_BIN/gpt-train" --rules
     [ "$status" -eq 0 ] && [ -z "$stderr" ]
     [[ $output = *$'\nskylight = lr 0.0375 | momentum'* ]]
+}
+
+# bats test_tags=long
+@test "an average beside the weights, schedule-free: validation and gpt-sample read it; 1, 3 and 4 ranks; a resume" {
+    set=(-s data.chunks=6 -s order.tied=- -s optimizer.adam_every=1 -s data.val_tokens=2048 -s data.val_chunk=256 -s data.val_every=5)
+    f32 "normuon sharded - 0.95" "${set[@]}" > none.log
+    for around in "average tail 4 from 4 blend 0.6 except embed" "free 0.9"; do
+        ranks="1 3"
+        [ "${around%% *}" != free ] || ranks="1 3 4"
+        for n in $ranks; do
+            f32 "normuon sharded - 0.95" --ranks $n "${set[@]}" -s rules.around="$around" -o out$n > $n.log
+            agree 1.log $n.log 20
+        done
+        resumes out3 3.log
+        cp 3.log out3.log
+        samples_as_validated out3 20
+        "$GPT_BIN/gpt-ckpt" verify --full out3/step-000020 > /dev/null
+        f32 "normuon sharded - 0.95" --plan "${set[@]}" -s rules.around="$around" > plan
+        grep -qx "around = $around" plan
+        grep -qE "^ *(wait, )?update, around" plan
+        # An average changes no step, and the validations behind its first.
+        [ "${around%% *}" = free ] || diff <(losses 1.log | grep train) <(losses none.log | grep train)
+        diff <(losses 1.log | grep -m 1 val) <(losses none.log | grep -m 1 val)
+        run diff <(losses 1.log | grep val | tail -n 1) <(losses none.log | grep val | tail -n 1)
+        [ "$status" -eq 1 ]
+        rm -r out* again
+    done
+    # Weights in f32 that the model reads in bf16.
+    f32 "normuon sharded - 0.95" --ranks 2 "${set[@]}" -s rules.around="free 0.9" -s parameters.mlp.dtype=f32/bf16 -o two > two.log
+    samples_as_validated two 20
+    refused 2 "lm_head and embed are tied" gpt-train -r tiny --plan -s optimizer.adam_every=1 -s precision.adam_master=none -s rules.around="free 0.9"
 }
 
 @test "a line of one's own on a bank, tables in f16 and e4m3, a vector and the tied head: 1 and 3 ranks, a resume" {

@@ -90,4 +90,15 @@ mutant() {
         [ "$status" -eq 1 ]
         [[ $output = *FAILED* && $output != *refused* ]]
     done
+    for around in "free 0.8" "free 0.9 power 1" "average tail 3 from 3 blend 1"; do
+        run --separate-stderr zoo --around "$around" $GIVEN tests/golden/zoo/zoo-schedulefree.safetensors
+        [ "$status" -eq 1 ]
+        [[ $output = *FAILED* && $output != *refused* ]]
+    done
+    for line in "second 0.98 1e-8 corrected | decay 0.1" "second 0.99 1e-8 | decay 0.1" "second 0.99 1e-7 corrected | decay 0.1" \
+        "second 0.99 1e-8 corrected | decay 0.09"; do
+        run --separate-stderr zoo --line "$line | step" $GIVEN tests/golden/zoo/zoo-schedulefree.safetensors
+        [ "$status" -eq 1 ]
+        [[ $output = *FAILED* && $output != *refused* ]]
+    done
 }

@@ -74,19 +74,34 @@ static bool read_around(const struct golden *g, char *text, size_t size)
     else if (st_meta(g->h, "outer_lr"))
         snprintf(text, size, "rules.around=outer %s %s every %s", st_meta(g->h, "outer_lr"),
                  st_meta(g->h, "outer_momentum"), st_meta(g->h, "every"));
+    else if (st_meta(g->h, "weight_lr_power"))
+        snprintf(text, size, "rules.around=free %.*g power %s", 17, of_list(g, "betas", 0),
+                 st_meta(g->h, "r"));
     else
         return false;
     return true;
 }
 
+/* Returns the chain of a file that has none, by its own numbers; NULL: not known. */
+static const char *line_of(const struct golden *g, char *text, size_t size)
+{
+    if (!st_meta(g->h, "weight_lr_power"))
+        return NULL;
+    snprintf(text, size, "second %.17g %s corrected | decay %s | step", of_list(g, "betas", 1),
+             st_meta(g->h, "eps"), st_meta(g->h, "weight_decay"));
+    return text;
+}
+
 static int read_recipe(struct run *u, int steps)
 {
     const char *share = getenv("GPT_SHARE"), *lr = st_meta(u->g->h, "lr");
-    char key[64], path[512], rule[1024], count[64], type[64], around[256];
+    char key[64], path[512], rule[1024], count[64], type[64], around[256], own[256];
     snprintf(key, sizeof key, "line.%s", u->matrix);
     const char *line = own_line ? own_line : st_meta(u->g->h, key);
     if (!line)
         line = st_meta(u->g->h, "line");
+    if (!line)
+        line = line_of(u->g, own, sizeof own);
     if (!line || !lr)
         return err_set(GPT_USAGE, "the file has no line or no rate");
     snprintf(path, sizeof path, "%s/recipes/tiny.recipe", share ? share : "share");
@@ -98,8 +113,9 @@ static int read_recipe(struct run *u, int steps)
     if (read_around(u->g, around, sizeof around)) {
         set[5] = around;
         set[6] = "optimizer.adam_every=1";
+        set[7] = "order.tied=-";
     }
-    int rc = recipe_read(&u->recipe, path, set, set[5] ? 7 : 5);
+    int rc = recipe_read(&u->recipe, path, set, set[5] ? 8 : 5);
     if (rc)
         return rc;
     /* The one parameter of the run. */
@@ -170,6 +186,8 @@ static const char *const states[][2] = {
     { "g", "gain" },
     { "v_norm", "row_norm" },
     { "lookahead", "around_mean" },
+    { "x", "around_mean" },
+    { "z", "around_before" },
 };
 
 static void compare_states(struct run *u, int step)
@@ -208,6 +226,15 @@ static int start(struct run *u)
     return 0;
 }
 
+/* Returns the multiplier of the rate in a step, from 1; schedule-free's rate is constant but for its warm-up. */
+static double multiplier(const struct golden *g, int step)
+{
+    int warmup = st_meta(g->h, "weight_lr_power") ? golden_int(g, "warmup_steps", 0) : 0;
+    return !st_meta(g->h, "weight_lr_power") ? of_list(g, "lr_mult", step - 1)
+           : step < warmup                   ? (double)step / warmup
+                                             : 1;
+}
+
 static int one_step(struct run *u, int step)
 {
     struct step_schedule at;
@@ -217,7 +244,7 @@ static int one_step(struct run *u, int step)
     if (!g)
         return err_set(GPT_INPUT, "no gradient of %s in step %d", u->matrix, step);
     schedule_at(u->recipe, step - 1, &at);
-    at.lr = of_list(u->g, "lr_mult", step - 1);
+    at.lr = multiplier(u->g, step);
     floats_to(u->o, u->banks.p[0].g, g);
     free(g);
     optim_prepare(&u->z, &at);
@@ -245,7 +272,10 @@ static int make_ops(struct ops **o)
 static double tolerance_of(const struct golden *g)
 {
     static const char *const loose[] = { "soap", "shampoo", "sinkhorn", "psgd" };
+    char own[256];
     const char *line = st_meta(g->h, "line"), *type = st_meta(g->h, "ns_dtype");
+    if (!line)
+        line = line_of(g, own, sizeof own);
     if (!line || (type && !strcmp(type, "bf16")) || !strcmp(polar, "bf16"))
         return 2e-2;
     for (size_t k = 0; k < sizeof loose / sizeof *loose; k++)
@@ -260,11 +290,6 @@ static int run_matrix(struct golden *given, struct golden *g, const char *matrix
     struct run u = { .given = given, .g = g, .matrix = matrix, .ok = true };
     int steps = golden_int(given, "steps", 12), rc;
     u.tolerance = tolerance_of(g);
-    if (st_meta(g->h, "weight_lr_power")) {
-        printf("  %-8s refused: schedule-free is not built\n", matrix);
-        *worst = 1;
-        return 0;
-    }
     if ((rc = read_recipe(&u, steps)) == GPT_USAGE || rc == GPT_INPUT) {
         printf("  %-8s refused: %s\n", matrix, err_message());
         *worst = 1;

@@ -954,14 +954,27 @@ static void test_around(int64_t rows, int64_t cols)
         struct both w = drawn(type ? DT_BF16 : DT_F32, rows, cols, 1);
         struct both low = type == 1 ? drawn_u16(rows, cols) : (struct both){ 0 };
         struct both mean = drawn(DT_F32, rows, cols, 1), before = blank(DT_F32, rows, cols);
-        for (int how = AROUND_BEGIN; how <= AROUND_OUTWARDS + 1; how++) {
-            enum around_how h = how > AROUND_OUTWARDS ? AROUND_OUTWARDS : (enum around_how)how;
-            real *nc = how > AROUND_OUTWARDS ? c0 : c, *nd = how > AROUND_OUTWARDS ? d0 : d;
+        static const enum around_how hows[] = { AROUND_BEGIN,    AROUND_AHEAD, AROUND_OUTWARDS,
+                                                AROUND_OUTWARDS, AROUND_TAIL,  AROUND_TAIL,
+                                                AROUND_APART,    AROUND_APART };
+        for (int k = 0; k < 8; k++) {
+            enum around_how h = hows[k];
+            /* 3: a step in which nothing is done; 5: in which a mean begins */
+            const real *nc = k == 3 ? c0 : (real *)c + (k == 5 ? 2 : 0);
+            const real *nd = k == 3 ? d0 : (real *)d + (k == 5 ? 2 : 0);
             cpu->around(cpu, w.c, low.c, mean.c, before.c, h, nc, NULL);
             gpu->around(gpu, w.g, low.g, mean.g, before.g, h, nd, NULL);
             CHECK_EQ(different_bytes(w) + different_bytes(mean) + different_bytes(before), 0);
             if (type == 1)
                 CHECK_EQ(different_bytes(low), 0);
+        }
+        for (int k = 0; k < 4;
+             k++) { /* what is read: in bf16, or f32, a part of the mean, or all */
+            struct both out = blank(k % 2 ? DT_F32 : DT_BF16, rows, cols);
+            const real *nc = (real *)c + (k < 2 ? 1 : 2), *nd = (real *)d + (k < 2 ? 1 : 2);
+            cpu->around(cpu, w.c, low.c, mean.c, out.c, AROUND_READ, nc, NULL);
+            gpu->around(gpu, w.g, low.g, mean.g, out.g, AROUND_READ, nd, NULL);
+            CHECK_EQ(different_bytes(out), 0);
         }
     }
 }
@@ -1004,6 +1017,68 @@ static void test_stages(int n, int64_t rows, int64_t cols, enum dtype tg)
     CHECK(distance(x) <= 1e-3);
 }
 
+/* The stages of a rule in one op, to the bits of the CPU's, which are those of the ops alone. */
+static void test_each(int n, int64_t rows, int64_t cols, enum dtype tg, bool halves)
+{
+    /* b, second and third numbers; eps; age; the write's rate and decay */
+    real number[] = { 0.07f, 0.3f, 0.6f, 0.05f, 1e-3f, 0.9f, 0.4f, 0.02f, 0.1f };
+    static const float shape[8] = { 1, 0.5f, 3, 1, 0.7f, 1, 2, 1 }, rate[8] = { 1, 2, 0, 1, 0.5f };
+    static const unsigned means[][2] = { { MEAN_NESTEROV, 0 },
+                                         { MEAN_LION, 0 },
+                                         { MEAN_SUM | MEAN_NESTEROV, 0 },
+                                         { MEAN_TERM, MEAN_TERM | MEAN_ADD | MEAN_NESTEROV },
+                                         { 0, MEAN_NESTEROV } };
+    void *at[2];
+    numbers(number, sizeof number, &at[0], &at[1]);
+    for (int k = 0; k < 15; k++) {
+        bool begins = k % 3 != 2, writes = k % 3 != 1;
+        struct both g = drawn(tg, n * rows, cols, 1), x = drawn(DT_F32, n * rows, cols, 1);
+        struct both mom[2] = { drawn(DT_F32, n * rows, cols, 1), drawn(DT_F32, n * rows, cols, 1) };
+        struct both v = drawn(DT_F32, n * rows, cols, 0), low = { 0 };
+        struct both w = drawn(halves ? DT_BF16 : DT_F32, n * rows, cols, 1);
+        struct each_stage s[2][MAX_EACH] = { 0 };
+        int count = 0;
+        if (halves)
+            low = drawn_u16(n * rows, cols);
+        for (int d = 0; d < 2; d++) {
+            const real *p = at[d];
+            struct each_stage *t = s[d];
+#define OF(b) (d ? (b).g : (b).c)
+            for (int i = 0; i < 2 && (i == 0 || means[k / 3][1]); i++)
+                *t++ = (struct each_stage){ .what = EACH_MEAN,
+                                            .state = OF(mom[i]),
+                                            .how = means[k / 3][i],
+                                            .number = p,
+                                            .age = k % 2 ? p + 5 : NULL };
+            if (k % 4 < 2)
+                *t++ = (struct each_stage){ .what = EACH_SECOND,
+                                            .state = OF(v),
+                                            .number = p + 3,
+                                            .age = k % 2 ? p + 6 : NULL };
+            *t++ = (struct each_stage){ .what = EACH_SCALE,
+                                        .each = k % 2 ? shape : NULL,
+                                        .number = p + 1 };
+            if (k % 5 == 0)
+                *t++ = (struct each_stage){ .what = EACH_SIGN };
+            if (writes)
+                *t++ = (struct each_stage){ .what = EACH_WRITE,
+                                            .state = OF(w),
+                                            .low = OF(low),
+                                            .each = rate,
+                                            .how = (unsigned)k % 8,
+                                            .m = (struct muon_step *)(p + 7) };
+            count = (int)(t - s[d]);
+        }
+#undef OF
+        cpu->each(cpu, x.c, g.c, n, s[0], count, begins, NULL);
+        gpu->each(gpu, x.g, g.g, n, s[1], count, begins, NULL);
+        CHECK_EQ(different_bytes(w) + different_bytes(v) + different_bytes(mom[0]) +
+                     different_bytes(mom[1]) + (writes ? 0 : different_bytes(x)) +
+                     (halves ? different_bytes(low) : 0),
+                 0);
+    }
+}
+
 static void test_chains(void)
 {
     static const int64_t shape[][3] = { { 1, 1, 1 },    { 2, 33, 17 },   { 3, 40, 24 },
@@ -1017,6 +1092,7 @@ static void test_chains(void)
             enum dtype t = k ? DT_F32 : DT_BF16;
             test_stages(n, rows, cols, t);
             test_means(n, rows, cols, t);
+            test_each(n, rows, cols, t, s % 2);
             test_fits(n, rows, cols, t);
             test_weightnorm(n, rows, cols, t);
         }
@@ -1250,7 +1326,7 @@ int main(void)
         test_gates();
     if (check_of("normuon"))
         test_normuons();
-    if (check_of("momentum scale polar_input variance"))
+    if (check_of("momentum each scale polar_input variance"))
         test_chains();
     for (int k = 0; k < 8 && check_of("device"); k++)
         test_branches(k & 1);

@@ -1,6 +1,7 @@
 /* recipe_test.c - recipes as text, and record 61's schedule against its published values. */
 #include "check.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include "base/file.h"
 #include "recipe/schedule.h"
@@ -410,6 +411,73 @@ static void test_track_schedule(void)
     recipe_free(r);
 }
 
+/* Multiplies the rate of bench-small's parameter mlp in each step; the schedule's line stays its own. */
+static void each_multiplier(const char *line, double (*want)(int step))
+{
+    char text[256];
+    const char *const set[] = { text, "parameters.mlp.schedule=s", "schedule.steps=3040" };
+    struct recipe *r = NULL, *again = NULL;
+    snprintf(text, sizeof text, "schedules.s=%s", line);
+    if (!CHECK_OK(recipe_read(&r, recipe_path("bench-small"), set, 3)) ||
+        !CHECK_OK(recipe_parse(&again, "again", recipe_canonical(r), NULL, 0)))
+        return;
+    CHECK_STR(again->hash, r->hash);
+    const struct param_spec *mlp = &again->params[recipe_param(again, "mlp")],
+                            *attn = &again->params[recipe_param(again, "attn")];
+    for (int step = 0; step < 3040; step++) {
+        struct step_schedule at;
+        schedule_at(again, step, &at);
+        CHECK_NEAR(schedule_lr(again, mlp, &at), want(step), 1e-12);
+        CHECK(schedule_lr(again, attn, &at) == at.lr);
+    }
+    recipe_free(r);
+    recipe_free(again);
+}
+
+/* Schedules of track 3's results, as their programs write them: of 4, 2, 25 (matrices), 30 (PowerCool), and 30's
+ * momentum as a rate. */
+static double of_result_4(int s) { return s < 250 ? s / 250.0 : 1; }
+static double of_result_2(int s)
+{
+    double left = (1 - s / 3040.0) / 0.7;
+    return (s + 1 < 250 ? (s + 1) / 250.0 : 1) * (left < 1 ? left : 1);
+}
+static double of_result_25(int s) { return 0.017 + 0.983 * pow(1 - s / 3125.0, 1.5); }
+static double of_result_30(int s)
+{
+    double rate = 3.3169534699576625e-6 * pow(s < 2900 ? 2900 - s : 0, 1.2);
+    return (rate < 0.0375 ? rate : 0.0375) / 0.0375;
+}
+static double of_momentum_30(int s)
+{
+    return s < 300    ? 0.85 + s / 3000.0
+           : s < 2800 ? 0.95
+           : s < 2900 ? 0.95 - (s - 2800) / 1000.0
+                      : 0.85;
+}
+static double always_one(int s) { return s >= 0; }
+
+static void test_named_schedules(void)
+{
+    char line[128];
+    each_multiplier("flat", always_one);
+    each_multiplier("warmup 250 zero", of_result_4);
+    each_multiplier("cooldown 0.7 warmup 250", of_result_2);
+    each_multiplier("cooldown 1 floor 0.017 power 1.5 end 3125", of_result_25);
+    /* It falls from where the power is the rate. */
+    snprintf(line, sizeof line, "cooldown %.17g power 1.2 end 2900",
+             pow(0.0375 / 3.3169534699576625e-6, 1 / 1.2) / 2900);
+    each_multiplier(line, of_result_30);
+    each_multiplier("linear 0.85>0.95@0-300>0.85@2800-2900", of_momentum_30);
+    refuse("schedules.s=cooldown 2", GPT_USAGE, "expected a number in [1e-06, 1], found '2'");
+    refuse("schedules.s=warmup 3 warmup 4", GPT_USAGE, "a schedule has one warmup");
+    refuse("schedules.s=warmup x", GPT_USAGE, "expected a step or a fraction of the run");
+    refuse("schedules.s=linear $momentum", GPT_USAGE, "expected a number, or A>B@S-E");
+    refuse("schedules.s=cool 0.3", GPT_USAGE, "expected flat, warmup STEPS");
+    refuse("schedules.s=", GPT_USAGE, "expected flat, warmup STEPS");
+    refuse("parameters.mlp.schedule=s", GPT_USAGE, "a line of [schedules], found 's'");
+}
+
 /* Check values of record-61.md 2.5, 4.7, 5.3, 5.4. */
 static void test_published_values(void)
 {
@@ -711,6 +779,7 @@ int main(void)
     test_golden_schedule("record-74", "tests/golden/r74-schedule.tsv", 1491);
     test_golden_schedule("record-84", "tests/golden/r84-schedule.tsv", 1391);
     test_track_schedule();
+    test_named_schedules();
     test_published_values();
     test_short_schedule();
     test_no_cooldown();

@@ -15,7 +15,7 @@
 #include "optim/untie.h"
 #include "recipe/named.h"
 
-enum { MAX_WORLD = 3, STEPS = 6, LINE = 400 };
+enum { MAX_WORLD = 4, STEPS = 6, LINE = 400 };
 
 static struct rng rng;
 static uint64_t drawn;
@@ -36,6 +36,8 @@ struct variant {
         DELAYED
     } stored; /* weights in f16, and in e4m3 with that scale */
     const char *around;
+    bool read; /* the weights are left as validation reads them */
+    bool scheduled; /* the MLPs' rate has a schedule of its own */
     int skip; /* the step whose gradients have a NaN, or that is left out; 0: none */
     bool omit;
 };
@@ -61,7 +63,9 @@ static int read(struct recipe **r, const struct variant *v)
         v->f32 ? "optimizer.polar=f32" : "optimizer.polar=bf16",
         v->skip && !v->omit ? "optimizer.max_skips=2" : "optimizer.max_skips=0",
         rules,
+        "schedules.s=warmup 3 cooldown 0.9 floor 0.1 power 1.5 end 7",
         around,
+        v->around && strchr("af", *v->around) ? "order.tied=-" : "schedule.extension=0",
         v->around ? "optimizer.adam_every=1" : "optimizer.adam_every=2",
         v->stored == DELAYED ? "precision.weight_scale=delayed" : "precision.weight_scale=row",
         "precision.amax_history=2",
@@ -82,8 +86,8 @@ static int read(struct recipe **r, const struct variant *v)
     snprintf(rules, sizeof rules, "rules.x=%s", v->line ? v->line : "lr 1 | step");
     snprintf(attn, sizeof attn, "parameters.attn=40,d,d %s uniform:1 %s sharded %s 1,1,2 1 no", f16,
              name, betas);
-    snprintf(mlp, sizeof mlp, "parameters.mlp=24,f,d %s uniform:0.5 %s sharded %s 1,2 0.5 no", e4m3,
-             name, betas);
+    snprintf(mlp, sizeof mlp, "parameters.mlp=24,f,d %s uniform:0.5 %s sharded %s 1,2 0.5 no%s",
+             e4m3, name, betas, v->scheduled ? " s" : "");
     snprintf(ve0, sizeof ve0, "parameters.ve0=v,d %s normal:1 %s sharded %s 2 5 no", e4m3, name,
              betas);
     snprintf(smear, sizeof smear, "parameters.smear_gate=1,12 %s normal:1 %s replicated %s 1 1 no",
@@ -200,6 +204,11 @@ static void *run_rank(void *arg)
         optim_outcome(&z, &at, a->v->skip == step);
     }
     optim_settle(&z);
+    if (schedule_reads_apart(a->recipe, a->to)) {
+        optim_read_apart(&z, true);
+        if (!a->v->read)
+            optim_read_apart(&z, false);
+    }
     struct step_schedule next;
     schedule_at(a->recipe, a->to, &next);
     if (next.tied) /* as a checkpoint does */
@@ -256,6 +265,9 @@ static void test_line(struct variant v)
     same(line, "stage by stage", run(&v, 0, STEPS, NULL), &one);
     v.unfused = false, v.world = 3;
     same(line, "3 ranks", run(&v, 0, STEPS, NULL), &one);
+    v.world = 4;
+    same(line, "4 ranks", run(&v, 0, STEPS, NULL), &one);
+    v.world = 3;
     int stop = v.tables && below(2) ? 2 : 4; /* they part in step 3 */
     half = run(&v, 0, stop, NULL);
     v.world = 2;
@@ -570,7 +582,7 @@ static void weightnorm(struct matrix *m, char **w, double lr)
 
 /* Numbers and words that the line gives the write. */
 struct write_of {
-    double lr, decay; /* the decay's rate without lr */
+    double lr, decay, decay_lr; /* the decay's rate without decay_lr */
     bool cautious, strict, behind, pin, ball;
 };
 
@@ -589,7 +601,7 @@ static void write_by_hand(struct matrix *m, const struct write_of *how)
         if (pass && how->pin)
             keep = fmax(old - how->lr * along / old, 1e-8) / norm(v, n);
         for (int i = 0; i < n; i++) {
-            double product = m->x[i] * m->w[i], left = 1 - how->decay * how->lr;
+            double product = m->x[i] * m->w[i], left = 1 - how->decay * how->decay_lr;
             if ((how->cautious && product < 0) || (how->strict && product <= 0))
                 left = 1;
             v[i] = how->behind ? m->w[i] - rate * m->x[i] : m->w[i] * left - rate * m->x[i];
@@ -765,8 +777,8 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
 {
     char copy[LINE], *save = NULL, *save2 = NULL;
     struct write_of how = { 0 };
-    double rate_mul = m->lr_mul, scale = 1, f;
-    bool wrote = false, lr2 = false;
+    double rate_mul = 1, scale = 1, f;
+    bool wrote = false, lr2 = false, multiplied = false;
     int at = 0;
 
     snprintf(copy, sizeof copy, "%s", line);
@@ -782,7 +794,7 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
         if (!strcmp(w[0], "lr")) {
             how.lr = atof(w[1]) * at_lr;
         } else if (!strcmp(w[0], "weightnorm")) {
-            weightnorm(m, w, how.lr * rate_mul);
+            weightnorm(m, w, how.lr * m->lr_mul);
             return;
         } else if (!strcmp(w[0], "shape")) {
             f = shape_of(m, w, k);
@@ -793,21 +805,32 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
         } else if (!strcmp(w[0], "decay")) {
             how.decay = atof(w[1]) * wd_mul, how.behind = wrote;
             how.cautious = flagged(w, k, "cautious"), how.strict = flagged(w, k, "strict");
-            lr2 = flagged(w, k, "lr2");
+            lr2 = flagged(w, k, "lr2"), multiplied = flagged(w, k, "multiplied");
         } else {
             CHECK(!strcmp(w[0], "step") || !strcmp(w[0], "hyperball"));
             how.pin = flagged(w, k, "pin"), how.ball = *w[0] == 'h', wrote = true;
         }
     }
     how.decay *= lr2 ? how.lr : 1;
-    how.lr *= rate_mul;
+    how.decay_lr = how.lr * rate_mul * (multiplied || how.ball ? m->lr_mul : 1);
+    how.lr *= rate_mul * m->lr_mul;
     write_by_hand(m, &how);
+}
+
+/* As of read(). */
+static double own_schedule(int step)
+{
+    double left = (1 - step / 7.0) / 0.9;
+    return fmin(1, (step + 1) / 3.0) * (left < 1 ? 0.1 + 0.9 * pow(left, 1.5) : 1);
 }
 
 /* Matrix `which` of a bank, moved by hand beside the run, whose weights are f32. */
 static void test_formula(const char *line, const char *label, int which, bool tables)
 {
-    struct variant v = { .line = line, .world = 1, .f32 = true, .tables = tables };
+    bool own = which % 2 == 0 && !strcmp(label, "mlp");
+    struct variant v = {
+        .line = line, .world = 1, .f32 = true, .tables = tables, .scheduled = own
+    };
     struct outcome start = run(&v, 0, 0, NULL), end = run(&v, 0, STEPS, NULL);
     struct recipe *r = NULL;
     if (!CHECK_OK(read(&r, &v)))
@@ -839,7 +862,7 @@ static void test_formula(const char *line, const char *label, int which, bool ta
         schedule_at(r, step, &p);
         for (int i = 0; i < n; i++)
             m.x[i] = gradient(step, param, which * n + i);
-        by_hand(&m, line, r, p.lr, (double)s->wd_mul);
+        by_hand(&m, line, r, own ? own_schedule(step) : p.lr, (double)s->wd_mul);
     }
     double off = 0, moved = 0;
     for (int i = 0; i < n; i++) {
@@ -857,13 +880,81 @@ static void test_formula(const char *line, const char *label, int which, bool ta
     recipe_free(r);
 }
 
+/* What validation reads, and the states, of the first MLP's weights that move by 0.1 times the rate and gradient. */
+static void test_around_formula(const char *around, bool apart)
+{
+    struct variant v = { .line = "lr 0.1 | step", .world = 1, .f32 = true, .around = around };
+    struct outcome end;
+    struct recipe *r = NULL;
+    v.read = true;
+    end = run(&v, 0, STEPS, NULL);
+    if (!CHECK_OK(read(&r, &v)))
+        return;
+    struct state states[MAX_STATES];
+    int param = recipe_param(r, "mlp");
+    size_t at[3] = { 0 }, where = 0;
+    for (int i = 0; i <= param; i++)
+        for (int k = 0, have = states_of(r, i, states); k < have; k++) {
+            if (i == param && k < 3)
+                at[k] = where;
+            where +=
+                states[k].role == STATE_GRADIENT ? 0 : (size_t)states_bytes(r, i, &states[k], 1);
+        }
+    CHECK(!strcmp(states[1].kind, "around_mean"));
+    CHECK_EQ(!strcmp(states[2].kind, "around_before"), apart);
+    struct outcome start = run(&v, 0, 0, NULL);
+    double off[3] = { 0 }, size = 0;
+    for (int64_t i = 0; i < r->params[param].rows * r->params[param].cols; i++) {
+        double w = (double)((float *)(start.bytes + at[0]))[i], e = w, z = w, most = 0, sum = 0,
+               read = w;
+        for (int step = 0; step < STEPS; step++) {
+            struct step_schedule p;
+            schedule_at(r, step, &p);
+            double moved = 0.1 * p.lr * (double)gradient(step, param, i);
+            if (apart) { /* e is x */
+                most = fmax(most, p.lr);
+                double weight = (step + 1) * most * most;
+                sum += weight;
+                z -= moved;
+                e = (1 - weight / sum) * e + weight / sum * z;
+                w = 0.8 * e + 0.2 * z;
+                read = e;
+            } else {
+                w -= moved;
+                e = step <= 3 ? w : e + (w - e) / 4;
+                read = 0.3 * w + 0.7 * e;
+            }
+        }
+        off[0] += pow((double)((float *)(end.bytes + at[0]))[i] - read, 2);
+        off[1] += pow((double)((float *)(end.bytes + at[1]))[i] - e, 2);
+        off[2] += apart ? pow((double)((float *)(end.bytes + at[2]))[i] - z, 2) : 0;
+        size += pow((double)((float *)(start.bytes + at[0]))[i] - read, 2);
+    }
+    for (int k = 0; k < 3; k++)
+        if (!CHECK(sqrt(off[k]) <= 1e-5 * sqrt(size)) || !CHECK(size > 0))
+            printf("    %s: state %d off by %.1e\n", around, k, sqrt(off[k] / size));
+    free(start.bytes), free(end.bytes);
+    recipe_free(r);
+}
+
+/* Without states of its own a line's untying is the same with and without them: what is around it goes over. */
+static void test_around_untied(void)
+{
+    struct variant v = { .line = "lr 0.1 | step", .world = 1, .tables = true };
+    v.around = "outer 0.5 0.3 every 2";
+    struct outcome carried = run(&v, 0, STEPS, NULL);
+    v.zero = true;
+    same(v.line, "around, untied", run(&v, 0, STEPS, NULL), &carried);
+    free(carried.bytes);
+}
+
 /* -- drawn lines -------------------------------------------------------------------------------- */
 
 static void draw_decay(char *text, bool constant)
 {
     static const char *const masks[] = { " cautious", " plain", " strict", "" };
-    snprintf(text, LINE, " | decay %s%s%s", constant || below(2) ? "0.1" : "0.1>0@1-4",
-             masks[below(4)], below(2) ? " lr2" : "");
+    snprintf(text, LINE, " | decay %s%s%s%s", constant || below(2) ? "0.1" : "0.1>0@1-4",
+             masks[below(4)], below(2) ? " lr2" : "", below(2) ? " multiplied" : "");
 }
 
 static const char *one_of(const char *const *text, int n) { return text[below(n)]; }
@@ -1092,7 +1183,12 @@ static void test_around_refused(void)
     around_refused("lookahead 0.6 1.99 from 1 to 2", "expected a number");
     around_refused("outer 0.7 0.5 every 0", "expected a number");
     around_refused("outer 0.7 0.5 every 2 3", "one word too many");
-    around_refused("average 3", "expected lookahead");
+    around_refused("avarage 3", "expected lookahead");
+    around_refused("average 3", "expected 'tail', found '3'");
+    around_refused("average tail 0 from 3 blend 1", "expected a number in [1, 1e+09]");
+    around_refused("average tail 2 from 3 blend 1 except mlp nosuch", "expected a parameter");
+    around_refused("free 0.9 pover 2", "one word too many");
+    around_refused("free 1.5", "expected a number in [0, 1]");
 }
 
 /* A weight that begins at 0 has no norm to keep. */
@@ -1155,6 +1251,28 @@ static void test_text(void)
     recipe_free(r), recipe_free(again);
 }
 
+/* Each published line. */
+static void test_published(void)
+{
+    char *text = NULL, *save = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    int n = 0;
+    if (!CHECK(f != NULL))
+        return;
+    recipe_rules_list(f);
+    fclose(f);
+    for (char *s = strtok_r(text, "\n", &save); s; s = strtok_r(NULL, "\n", &save)) {
+        char *line = *s == '#' ? NULL : strstr(s, " = ");
+        if (!line)
+            continue;
+        test_line((struct variant){ .line = line + 3, .world = 1, .scheduled = n % 2 });
+        n++;
+    }
+    CHECK(n >= 20);
+    free(text);
+}
+
 int main(void)
 {
     static const char *const rules[] = { "normuon", "muon", "sgd", "normuon>adam", "normuon+adam" };
@@ -1179,6 +1297,18 @@ int main(void)
                                 .tables = true,
                                 .around = "lookahead 0.6 0.8 from 1 to 5" });
     test_line((struct variant){ .rule = "normuon", .world = 1, .around = "outer 0.7 0.5 every 2" });
+    test_line((struct variant){ .line = "lr 0.1 | momentum 0.9 | step",
+                                .world = 1,
+                                .around = "average tail 3 from 3 blend 0.6 except embed ve0" });
+    test_line((struct variant){ .line = "lr 0.1 | second 0.9 1e-3 | decay 0.1 | step",
+                                .world = 1,
+                                .f32 = true,
+                                .around = "free 0.9 power 1" });
+    test_line((struct variant){ .rule = "normuon", .world = 1, .around = "free 0.9" });
+    test_around_formula("average tail 4 from 3 blend 0.7", false);
+    test_around_formula("free 0.8 power 1", true);
+    test_around_untied();
+    test_published();
     for (int i = 0; i < (many ? atoi(many) : 40); i++) {
         static const char *const labels[] = { "mlp", "attn", "ve0", "smear_gate" };
         char line[LINE];
@@ -1187,7 +1317,8 @@ int main(void)
                              .world = 1,
                              .f32 = i % 3 == 2,
                              .tables = tables,
-                             .zero = tables && !below(3) };
+                             .zero = tables && !below(3),
+                             .scheduled = below(2) };
         if (!v.f32)
             v.stored = (enum stored)below(3);
         draw(line, false, tables);
