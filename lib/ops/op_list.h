@@ -253,6 +253,22 @@ OP(weightnorm, struct tensor x, int n, const struct weightnorm *s);
  * n1, n2: device. */
 OP(around, struct tensor w, struct tensor low, struct tensor mean, struct tensor before,
    enum around_how how, const real *number, const struct step_gate *gate);
+/* n f32 matrices each: c (R,C) = alpha op(a) op(b) + diagonal I, or c towards it, as m says. c is neither a nor b. */
+OP(multiply, struct tensor c, struct tensor a, struct tensor b, int n, const struct multiply *m);
+/* Where updates[i] (device, n) is 0: q (n k,k), a first basis of x's (n R,C) rows, or with right of its columns. On a
+ * CPU eigenvectors of x x', or x' x, by falling eigenvalue; on a GPU, and where x is 0, I. */
+OP(first_basis, struct tensor q, struct tensor x, int n, bool right, const real *updates,
+   const struct step_gate *gate);
+/* n bases q (k,k) of as many s = q' L q (n k,k), f32: both become those of the basis q r, r the Q-factor of s = r R with
+ * R's diagonal positive; r is I where s is 0. q is orthogonal to rounding before and after. */
+OP(turn, struct tensor q, struct tensor s, int n, const struct turn *t);
+/* Elementwise: v <- v + b (p^2 - v), x <- x / (sqrt(v) + eps), 0 where updates[i] of its matrix is 0; how: WHITEN_
+ * flags. number (device): b, eps. */
+OP(whiten, struct tensor x, struct tensor v, struct tensor p, int n, unsigned how,
+   const real *number, const real *updates, const struct step_gate *gate);
+/* n matrices each: x = n + c (x - n), c = clip((cos(x,n) - 0.2) / 0.8, 0, 1) clip(cos(x,g) / max(cos(n,g), 1e-8), 0,
+ * 1), at least number[0], at most number[1] (device); cos(a,b) = <a,b> / max(|a| |b|, 1e-8). n is `before`. */
+OP(trust, struct tensor x, struct tensor before, struct tensor g, int n, const real *number);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
 OP(scale, struct tensor x, int n, const float *each, const real *by);
 /* x f32 in place: 1, -1, or 0 where it is 0; NaN stays. */

@@ -331,6 +331,27 @@ enum fit_to {
     FIT_LESS, /* less C y / each */
     FIT_BLEND /* times 1 - T, and T y */
 };
+/* A product of n matrices as multiply makes it. */
+struct multiply {
+    bool ta, tb; /* the operand is transposed */
+    double alpha; /* of the product; 0: 1 */
+    double diagonal; /* times I, added */
+    const real
+        *blend; /* device: c <- (1 - blend) c + blend times the product; NULL: c <- the product */
+    bool sum; /* c <- (1 - blend) c + the product */
+    const real *whole; /* device (n): where it is 0 blend is 1; NULL: nowhere */
+    const struct step_gate *gate; /* of a c that is a state */
+};
+/* A turn of a basis. */
+struct turn {
+    bool sort; /* before, by the falling diagonal of s */
+    struct tensor v; /* (n R,C): its rows, or with `right` columns, are sorted alike; or none */
+    bool right;
+    const struct step_gate *gate;
+};
+/* What whiten does: v from x, of which max(v, eps^2) is taken, and the first update passes; v of the first
+ * update stays. */
+enum { WHITEN_OWN = 1, WHITEN_LATER = 2 };
 struct muon_step;
 struct norm_fit {
     enum fit_to to;

@@ -15,6 +15,8 @@ struct call {
 };
 typedef void stage_run(const struct call *c);
 
+/* Numbers of a stage that factorises, behind its own: 0, and that of the stages `scale`. */
+enum { NUMBER_ZERO = 4, NUMBER_SCALE = 5 };
 enum { MAX_FUSED = 4 };
 struct fused {
     enum stage_id stage[MAX_FUSED];
@@ -33,6 +35,8 @@ struct compiled {
     struct tensor narrow; /* polar's work, where X is wider */
     struct tensor kept; /* X as a kernel, balance or power reads it */
     struct tensor entered; /* X that entered polar */
+    struct tensor g, p,
+        half; /* of a stage that factorises: the gradient, in its bases, a product's half */
     struct tensor soft, weights; /* the sum of polar's iterates; (SOFT_ROWS,1) */
     struct tensor mean; /* what the last momentum gave */
     struct tensor line; /* (own matrices, long side): of balance */
@@ -334,6 +338,109 @@ static void run_scale(const struct call *c)
 
 static void run_sign(const struct call *c) { ops_of(c)->sign(ops_of(c), rule_of(c)->x); }
 
+/* -- stages that factorise --------------------------------------------------------------------- */
+
+/* State k of the stage's. */
+static struct tensor kept(const struct call *c, int k)
+{
+    return optim_stage_state(&c->z->p[c->i], c->chain, c->first, k);
+}
+
+/* c <- op(a) op(b). */
+static void multiply(const struct call *c, struct tensor out, struct tensor a, bool ta,
+                     struct tensor b, bool tb)
+{
+    struct multiply m = { .ta = ta, .tb = tb };
+    ops_of(c)->multiply(ops_of(c), out, a, b, matrices_of(c), &m);
+}
+
+/* to <- q[0]' x q[1]. to may be x. */
+static void into_bases(const struct call *c, struct tensor to, struct tensor x,
+                       const struct tensor q[2])
+{
+    multiply(c, rule_of(c)->half, q[0], true, x, false);
+    multiply(c, to, rule_of(c)->half, false, q[1], false);
+}
+
+/* x <- q[0] x q[1]'. */
+static void out_of_bases(const struct call *c, struct tensor x, const struct tensor q[2])
+{
+    multiply(c, rule_of(c)->half, q[0], false, x, false);
+    multiply(c, x, rule_of(c)->half, false, q[1], true);
+}
+
+/* g <- the gradient in f32, times the step's factor and what stages `scale` say. */
+static void take_gradient(const struct call *c)
+{
+    struct tensor g = rule_of(c)->g;
+    ops_of(c)->momentum(ops_of(c), g, NO_TENSOR, param_of(c)->g_own, MEAN_GRADIENT, NULL, NULL,
+                        gate_of(c));
+    if (chain_stage(c->c, STAGE_scale))
+        ops_of(c)->scale(ops_of(c), g, matrices_of(c), NULL, numbers_of(c) + NUMBER_SCALE);
+}
+
+/* One update more, unless the step is skipped. */
+static void count_update(const struct call *c, struct tensor updates)
+{
+    ops_of(c)->momentum(ops_of(c), NO_TENSOR, updates, rule_of(c)->ones, MEAN_SUM,
+                        numbers_of(c) + NUMBER_ZERO, NULL, gate_of(c));
+}
+
+/* A side's covariance moves to p p', or p' p, of the gradient in the bases that stand. */
+static void move_covariance(const struct call *c, struct tensor s, struct tensor p, bool right,
+                            const struct multiply *how)
+{
+    struct multiply m = *how;
+    m.ta = right, m.tb = !right, m.gate = gate_of(c);
+    ops_of(c)->multiply(ops_of(c), s, p, p, matrices_of(c), &m);
+}
+
+/* Towards X as it came in, by as much as the two agree. */
+static void trust_soap(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x;
+    ops_of(c)->trust(ops_of(c), x, rule_of(c)->kept, rule_of(c)->g, matrices_of(c),
+                     numbers_of(c) + 2);
+    take_schatten4(c, 1, x);
+    times_ratio(c, x, 0, 1, 1e-8);
+}
+
+static void run_soap(const struct call *c)
+{
+    const struct stage_use *u = &c->c->use[c->first];
+    struct tensor x = rule_of(c)->x, g = rule_of(c)->g, p = rule_of(c)->p, second = kept(c, 4);
+    struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
+    const real *updates = kept(c, 5).data;
+    bool late = stage_has(u, "late"), norm = stage_has(u, "norm");
+    bool gated = u->number[3].value[0] > 0;
+
+    take_gradient(c);
+    for (int side = 0; side < 2; side++)
+        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, updates, gate_of(c));
+    into_bases(c, p, g, q);
+    for (int side = 0; side < 2; side++)
+        move_covariance(c, s[side], p, side, &(struct multiply){ .blend = numbers_of(c) });
+    if (norm)
+        take_schatten4(c, 0, x);
+    if (gated)
+        ops_of(c)->copy(ops_of(c), rule_of(c)->kept, x);
+    into_bases(c, x, x, q);
+    ops_of(c)->whiten(ops_of(c), x, second, p, matrices_of(c), late ? WHITEN_OWN : 0, numbers_of(c),
+                      updates, gate_of(c));
+    out_of_bases(c, x, q);
+    if (norm) {
+        take_schatten4(c, 1, x);
+        times_ratio(c, x, 0, 1, 1e-8);
+    }
+    if (gated)
+        trust_soap(c);
+    for (int side = 0; side < 2; side++) {
+        struct turn t = { .sort = late, .v = second, .right = side, .gate = gate_of(c) };
+        ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
+    }
+    count_update(c, kept(c, 5));
+}
+
 /* How the write decays the weight: MUON_ flags. */
 static unsigned decay_of(const struct chain *c)
 {
@@ -580,6 +687,16 @@ static void take_for(struct optim *z, int i, const struct chain *c)
         mean |= u->id == STAGE_graft;
     }
     const struct stage_use *polar = chain_stage(c, STAGE_polar);
+    const struct stage_use *soap = chain_stage(c, STAGE_soap);
+    bool factors = soap != NULL;
+    aged |= factors;
+    norms |= soap && stage_has(soap, "norm");
+    kernel |= soap && soap->number[3].value[0] > 0;
+    if (!x->g.data && factors) {
+        x->g = optim_take(z, DT_F32, rows, cols, "a gradient");
+        x->p = optim_take(z, DT_F32, rows, cols, "a gradient in its bases");
+        x->half = optim_take(z, DT_F32, rows, cols, "half of a rotation");
+    }
     bool balance = polar && polar->number[2].value[0] > 0 && p->spec->rows != p->spec->cols;
     if (!x->kept.data && (kernel || balance || chain_stage(c, STAGE_power)))
         x->kept = optim_take(z, DT_F32, rows, cols, "what a stage reads");
@@ -665,6 +782,19 @@ void rules_release(struct optim_param *q)
 
 /* -- a step ------------------------------------------------------------------------------------ */
 
+static bool factorises(enum stage_id id) { return id == STAGE_soap; }
+
+/* The least and the largest part of soap in X. */
+static void trust_hyper(const struct recipe *r, const struct stage_use *u,
+                        const struct step_schedule *at, real number[2])
+{
+    double from = schedule_point(r, u->number[2].value[0]),
+           to = schedule_point(r, u->number[3].value[0]);
+    double left = at->step < from ? 1 : at->step >= to ? 0 : (to - at->step) / (to - from);
+    number[0] = (real)(0.45 * left);
+    number[1] = (real)(at->step < to ? 0.85 : 1);
+}
+
 void rules_hyper(const struct recipe *r, int i, int chain, const struct step_schedule *at,
                  struct chain_hyper *h)
 {
@@ -686,6 +816,10 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
             scale *= schedule_number(r, s, &u->number[0], at);
         if (u->id == STAGE_second || u->id == STAGE_graft)
             h->number[k][2] = (real)scale;
+        if (factorises(u->id))
+            h->number[k][NUMBER_SCALE] = (real)scale;
+        if (u->id == STAGE_soap && u->number[3].value[0] > 0)
+            trust_hyper(r, u, at, h->number[k] + 2);
         if (u->id == STAGE_soft)
             h->number[k][0] =
                 (real)fmin(schedule_number(r, s, &u->number[0], at), u->number[1].value[0]);

@@ -20,7 +20,7 @@
 
 enum {
     MAX_KNOTS = 4,
-    STAGE_NUMBERS = 4, /* of one stage */
+    STAGE_NUMBERS = 6, /* of one stage */
     STAGE_STATES = 8,
     MAX_USES = 20, /* stages of a chain; of a kernel each term is one */
     MAX_POLAR = 12, /* rows of coefficients */
@@ -29,8 +29,9 @@ enum {
     KIND_SIZE = 24
 };
 
-/* Numbers of a state: as many as the matrix has, one a row or column of its long side, one a matrix. */
-enum extent { EACH, LONG_SIDE, ONE };
+/* Numbers of a state: as many as the matrix has, one a row or column of its long side, one a matrix; a square of
+ * its rows or of its columns, one a row, one a column, as the bank has them. */
+enum extent { EACH, LONG_SIDE, ONE, LEFT_SQUARE, RIGHT_SQUARE, LEFT_LINE, RIGHT_LINE };
 struct state_row {
     const char *kind; /* its name in checkpoints is LABEL.KIND */
     enum extent extent;

@@ -21,6 +21,15 @@ STAGE(kernel, "B A MU=0", "c first nesterov", STAGE_BEFORE | STAGE_EACH, NULL,
       STATES({ "kernel", EACH, DT_F32, NULL }, { "kernel_age", ONE, DT_F32, "c" }))
 /* X <- B1 M + (1 - B1) X, then M <- B2 M + (1 - B2) X. */
 STAGE(lion, "B1 B2", "", STAGE_BEFORE | STAGE_EACH, NULL, STATES({ "lion", EACH, DT_F32, NULL }))
+/* X, in bases in which the running means of g g' and g' g become diagonal, over the root of its running second
+ * moment there. late: X passes in the first update, and bases are sorted; gate A-B: X moves towards it by as much
+ * as the two agree, from step A on less than a part, from B on all of it. */
+STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm", STAGE_BEFORE, soap_flops,
+      STATES({ "soap_left", LEFT_SQUARE, DT_F32, NULL },
+             { "soap_right", RIGHT_SQUARE, DT_F32, NULL },
+             { "soap_left_q", LEFT_SQUARE, DT_F32, NULL },
+             { "soap_right_q", RIGHT_SQUARE, DT_F32, NULL }, { "soap_second", EACH, DT_F32, NULL },
+             { "soap_updates", ONE, DT_F32, NULL }))
 /* X <- X / (the root of the running mean of g^2 + EPS). */
 STAGE(second, "B EPS", "corrected", STAGE_BEFORE | STAGE_EACH, NULL,
       STATES({ "second", EACH, DT_F32, NULL }, { "second_age", ONE, DT_F32, "corrected" }))

@@ -189,6 +189,64 @@ static void compare_states(struct run *u, int step)
     }
 }
 
+/* -- bases that a file gives --------------------------------------------------------------------- */
+
+/* to (n,n) = op(a) b. */
+static void product(double *to, const double *a, bool turned, const double *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            to[i * n + j] = 0;
+            for (int k = 0; k < n; k++)
+                to[i * n + j] += a[turned ? k * n + i : i * n + k] * b[k * n + j];
+        }
+}
+
+/* The covariance q s q' of a side, seen in the given basis, which takes q's place. */
+static void change_basis(struct run *u, struct tensor s, struct tensor q, const float *given)
+{
+    int n = (int)q.cols, nn = n * n;
+    double *turn = malloc((size_t)nn * 4 * sizeof *turn), *to = turn + nn, *t = to + nn;
+    double *inner = t + nn;
+    float *old = floats_of(u->o, q), *cov = floats_of(u->o, s);
+    for (int i = 0; i < nn; i++)
+        t[i] = (double)old[i], to[i] = (double)given[i], inner[i] = (double)cov[i];
+    product(turn, t, true, to, n); /* q' given */
+    product(t, inner, false, turn, n);
+    product(inner, turn, true, t, n);
+    for (int i = 0; i < nn; i++)
+        cov[i] = (float)inner[i];
+    floats_to(u->o, s, cov);
+    floats_to(u->o, q, given);
+    free(turn), free(old), free(cov);
+}
+
+/* Takes the bases after step 1, which are not unique where a gradient has not the rank of a side, and where they
+ * were used in step 1, which is then rounding noise, the weights, too. */
+static void take_bases(struct run *u)
+{
+    static const char *const word[] = { "soap", "klsoap" }, *const side[] = { "left", "right" };
+    for (int k = 0; k < 4; k++) {
+        char s[32], q[32], theirs[32];
+        int64_t n;
+        snprintf(s, sizeof s, "%s_%s", word[k / 2], side[k % 2]);
+        snprintf(q, sizeof q, "%s_%s_q", word[k / 2], side[k % 2]);
+        snprintf(theirs, sizeof theirs, "state.q_%s", side[k % 2]);
+        struct tensor basis = optim_state(&u->z.p[0], q);
+        float *given = tensor_named(u->g, 1, theirs, u->matrix, &n);
+        if (given && basis.data)
+            change_basis(u, optim_state(&u->z.p[0], s), basis, given);
+        free(given);
+    }
+    char begin[64];
+    int64_t n;
+    snprintf(begin, sizeof begin, "init.q_left.%s", u->matrix);
+    float *after = tensor_named(u->g, 1, "after", u->matrix, &n);
+    if (after && st_find(u->g->h, begin))
+        floats_to(u->o, u->banks.p[0].w, after);
+    free(after);
+}
+
 /* -- a run --------------------------------------------------------------------------------------- */
 
 static int start(struct run *u)
@@ -225,6 +283,8 @@ static int one_step(struct run *u, int step)
     optim_finish(&u->z, &at);
     if ((rc = u->o->sync(u->o)) || (rc = u->comm->status(u->comm)))
         return rc;
+    if (step == 1)
+        take_bases(u);
     compare_weight(u, step);
     compare_states(u, step);
     return 0;
