@@ -347,6 +347,16 @@ struct turn {
     bool sort; /* before, by the falling diagonal of s */
     struct tensor v; /* (n R,C): its rows, or with `right` columns, are sorted alike; or none */
     bool right;
+    bool dense; /* s is L, and becomes that of the turned basis */
+    const struct step_gate *gate;
+};
+/* Numbers of stage psgd. */
+struct psgd {
+    struct tensor g; /* the gradient, whose size the factors begin with */
+    struct tensor probe; /* (n R,C); none: drawn from a normal distribution */
+    uint64_t seed, stream; /* of matrix 0 */
+    const real *step; /* device */
+    const real *updates; /* device (n) */
     const struct step_gate *gate;
 };
 /* What whiten does: v from x, of which max(v, eps^2) is taken, and the first update passes; v of the first

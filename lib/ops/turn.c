@@ -2,6 +2,7 @@
  *
  * Householder's factor by LAPACK, in double: the definition that a GPU's form by products is held to.
  */
+#include <string.h>
 #include "ops/cpu.h"
 #include "ops/eigen.h"
 
@@ -57,6 +58,11 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
             r[b * k + a] = s0[b * k + a] = (double)s[order[a] * k + order[b]];
             q0[b * k + a] = (double)q[a * k + order[b]];
         }
+    if (j->t->dense) {
+        times(t, s0, false, q0, false, m, m, m);
+        times(s0, q0, true, t, false, m, m, m);
+        memcpy(r, s0, (size_t)kk * sizeof *r);
+    }
     if (j->t->sort && has(j->t->v))
         sort_v(j, i, order, line);
     if (q_factor(r, line, m)) {

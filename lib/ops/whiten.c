@@ -5,15 +5,15 @@ struct job {
     struct tensor x, v, p;
     int64_t count;
     unsigned how;
-    const real *number, *updates;
+    const real *b, *eps, *updates;
 };
 
 static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 {
     const struct job *j = arg;
     real *x = (real *)j->x.data + i * j->count, *v = (real *)j->v.data + i * j->count;
-    const real *p = (const real *)j->p.data + i * j->count, blend = j->number[0];
-    real eps = j->number[1];
+    const real *p = (const real *)j->p.data + i * j->count, blend = *j->b;
+    real eps = *j->eps;
     bool first = j->updates[i] == 0;
 
     (void)n, (void)thread;
@@ -32,9 +32,10 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 }
 
 void cpu_whiten(struct ops *o, struct tensor x, struct tensor v, struct tensor p, int n,
-                unsigned how, const real *number, const real *updates, const struct step_gate *gate)
+                unsigned how, const real *b, const real *eps, const real *updates,
+                const struct step_gate *gate)
 {
-    struct job job = { x, v, how & WHITEN_OWN ? x : p, tensor_count(x) / n, how, number, updates };
+    struct job job = { x, v, how & WHITEN_OWN ? x : p, tensor_count(x) / n, how, b, eps, updates };
 
     assert(tensor_count(v) == tensor_count(x) && tensor_count(job.p) == tensor_count(x));
     assert(is_real(x) && is_real(v) && is_real(job.p));

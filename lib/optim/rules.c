@@ -16,7 +16,7 @@ struct call {
 typedef void stage_run(const struct call *c);
 
 /* Numbers of a stage that factorises, behind its own: 0, and that of the stages `scale`. */
-enum { NUMBER_ZERO = 4, NUMBER_SCALE = 5 };
+enum { NUMBER_ZERO = 4, NUMBER_SCALE = 5, NUMBER_ONE = 5 };
 enum { MAX_FUSED = 4 };
 struct fused {
     enum stage_id stage[MAX_FUSED];
@@ -35,6 +35,7 @@ struct compiled {
     struct tensor narrow; /* polar's work, where X is wider */
     struct tensor kept; /* X as a kernel, balance or power reads it */
     struct tensor entered; /* X that entered polar */
+    struct tensor square, side[2]; /* of covpower: a Gram matrix, factors of rows and of columns */
     struct tensor g, p,
         half; /* of a stage that factorises: the gradient, in its bases, a product's half */
     struct tensor soft, weights; /* the sum of polar's iterates; (SOFT_ROWS,1) */
@@ -112,9 +113,30 @@ static void run_mean(const struct call *c, unsigned how, const real *age)
     keep_mean(c);
 }
 
+/* The mean of an X that is 0 in the first update. */
+static void run_momentum_later(const struct call *c, unsigned how)
+{
+    struct tensor x = rule_of(c)->x,
+                  begun = optim_stage_state(&c->z->p[c->i], c->chain, c->first, 1);
+    if (!c->first)
+        ops_of(c)->momentum(ops_of(c), x, NO_TENSOR, param_of(c)->g_own, MEAN_GRADIENT, NULL, NULL,
+                            gate_of(c));
+    ops_of(c)->scale(ops_of(c), x, matrices_of(c), NULL, begun.data);
+    ops_of(c)->momentum(ops_of(c), x, state_of(c, c->first), x, how, numbers_of(c), NULL,
+                        gate_of(c));
+    ops_of(c)->momentum(ops_of(c), NO_TENSOR, begun, rule_of(c)->ones, 0,
+                        numbers_of(c) + NUMBER_ONE, NULL, gate_of(c));
+    keep_mean(c);
+}
+
 static void run_momentum(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
+    if (stage_has(u, "first")) {
+        run_momentum_later(c, (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0) |
+                                  (stage_has(u, "sum") ? MEAN_SUM : 0));
+        return;
+    }
     run_mean(c,
              (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0) | (stage_has(u, "sum") ? MEAN_SUM : 0),
              age_of(c, "corrected"));
@@ -426,7 +448,7 @@ static void run_soap(const struct call *c)
         ops_of(c)->copy(ops_of(c), rule_of(c)->kept, x);
     into_bases(c, x, x, q);
     ops_of(c)->whiten(ops_of(c), x, second, p, matrices_of(c), late ? WHITEN_OWN : 0, numbers_of(c),
-                      updates, gate_of(c));
+                      numbers_of(c) + 1, updates, gate_of(c));
     out_of_bases(c, x, q);
     if (norm) {
         take_schatten4(c, 1, x);
@@ -439,6 +461,114 @@ static void run_soap(const struct call *c)
         ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
     }
     count_update(c, kept(c, 5));
+}
+
+static void run_klsoap(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x, g = rule_of(c)->g, p = rule_of(c)->p;
+    struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
+    struct tensor e[2] = { kept(c, 5), kept(c, 6) };
+    const struct param_spec *spec = param_of(c)->spec;
+    const real *updates = kept(c, 7).data, *number = numbers_of(c);
+    static const int BS = 1, E = 2;
+
+    take_gradient(c);
+    for (int side = 0; side < 2; side++)
+        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, updates, gate_of(c));
+    into_bases(c, p, g, q);
+    into_bases(c, x, x, q);
+    ops_of(c)->whiten(ops_of(c), x, kept(c, 4), p, matrices_of(c), WHITEN_LATER, number, number + E,
+                      updates, gate_of(c));
+    out_of_bases(c, x, q);
+    ops_of(c)->copy(ops_of(c), g, p);
+    ops_of(c)->by_lines(ops_of(c), g, NO_TENSOR, e[1], matrices_of(c), updates);
+    ops_of(c)->by_lines(ops_of(c), p, e[0], NO_TENSOR, matrices_of(c), updates);
+    for (int side = 0; side < 2; side++) {
+        struct tensor of = side ? p : g;
+        struct multiply m = { .alpha = 1.0 / (double)(side ? spec->rows : spec->cols),
+                              .blend = number + BS,
+                              .whole = updates };
+        move_covariance(c, s[side], of, side, &m);
+        ops_of(c)->kl_scales(ops_of(c), e[side], of, matrices_of(c), side, number + BS, updates,
+                             gate_of(c));
+        struct turn t = { .gate = gate_of(c) };
+        ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
+    }
+    count_update(c, kept(c, 7));
+}
+
+/* Signs of the matrices' bases are those of their numbers in the whole parameter. */
+static uint64_t stream_of(const struct call *c)
+{
+    const struct param *p = param_of(c);
+    return ((uint64_t)c->i << 32) + (uint64_t)(p->spec->matrices > 1 ? p->own_first : 0);
+}
+
+static void run_covpower(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x, line[2];
+    struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
+    static const int B = 1;
+
+    for (int side = 0; side < 2; side++) {
+        struct tensor a = rule_of(c)->square;
+        struct multiply sum = { .blend = numbers_of(c) + B, .sum = true };
+        struct turn t = { .dense = true, .gate = gate_of(c) };
+        a.rows = s[side].rows, a.cols = s[side].cols;
+        ops_of(c)->cosine_basis(ops_of(c), q[side], matrices_of(c),
+                                (uint64_t)c->z->recipe->seed + (uint64_t)side, stream_of(c),
+                                gate_of(c));
+        move_covariance(c, s[side], x, side, &sum);
+        ops_of(c)->copy(ops_of(c), a, s[side]);
+        sum.diagonal = 1e-6;
+        move_covariance(c, a, x, side, &sum);
+        ops_of(c)->turn(ops_of(c), q[side], a, matrices_of(c), &t);
+        line[side] = tensor_of(rule_of(c)->side[side].data, DT_REAL, a.rows, 1);
+        ops_of(c)->line_powers(ops_of(c), line[side], a, matrices_of(c), numbers_of(c));
+    }
+    into_bases(c, x, x, q);
+    ops_of(c)->by_lines(ops_of(c), x, line[0], line[1], matrices_of(c), NULL);
+    out_of_bases(c, x, q);
+}
+
+/* The running means of g g' and g' g. */
+static void gradient_covariances(const struct call *c)
+{
+    take_gradient(c);
+    for (int side = 0; side < 2; side++)
+        move_covariance(c, kept(c, side), rule_of(c)->g, side,
+                        &(struct multiply){ .blend = numbers_of(c) });
+}
+
+static void run_shampoo(const struct call *c)
+{
+    struct tensor age = kept(c, 2);
+    gradient_covariances(c);
+    ops_of(c)->momentum(ops_of(c), NO_TENSOR, age, rule_of(c)->ones, 0, numbers_of(c), NULL,
+                        gate_of(c));
+    ops_of(c)->shampoo(ops_of(c), rule_of(c)->x, kept(c, 0), kept(c, 1), matrices_of(c),
+                       stage_has(&c->c->use[c->first], "pinv"), numbers_of(c), age.data);
+}
+
+static void run_sinkhorn(const struct call *c)
+{
+    gradient_covariances(c);
+    ops_of(c)->sinkhorn(ops_of(c), rule_of(c)->x, kept(c, 0), kept(c, 1), matrices_of(c),
+                        rule_of(c)->turned, numbers_of(c));
+}
+
+static void run_psgd(const struct call *c)
+{
+    struct psgd p = { .g = rule_of(c)->g,
+                      .probe = c->z->probe,
+                      .seed = (uint64_t)c->z->recipe->seed,
+                      .stream = stream_of(c),
+                      .step = numbers_of(c),
+                      .updates = kept(c, 2).data,
+                      .gate = gate_of(c) };
+    take_gradient(c);
+    ops_of(c)->psgd(ops_of(c), rule_of(c)->x, kept(c, 0), kept(c, 1), matrices_of(c), &p);
+    count_update(c, kept(c, 2));
 }
 
 /* How the write decays the weight: MUON_ flags. */
@@ -539,9 +669,10 @@ static bool is_record_polar(const struct chain *c, int first)
 {
     const struct stage_use *u = &c->use[first + 1];
     return first == 0 && stage_has(&c->use[0], "nesterov") && !stage_has(&c->use[0], "sum") &&
-           !stage_has(&c->use[0], "corrected") && !stage_has(u, "schatten4") &&
-           u->number[2].value[0] == 0 && !chain_stage(c, STAGE_contra) &&
-           !chain_stage(c, STAGE_soft) && !chain_stage(c, STAGE_graft) &&
+           !stage_has(&c->use[0], "corrected") && !stage_has(&c->use[0], "first") &&
+           !stage_has(u, "schatten4") && u->number[2].value[0] == 0 &&
+           !chain_stage(c, STAGE_contra) && !chain_stage(c, STAGE_soft) &&
+           !chain_stage(c, STAGE_graft) &&
            (stage_has(u, "aol") ||
             (u->number[0].value[0] == 1.02 && u->number[1].value[0] == 1e-6));
 }
@@ -663,6 +794,13 @@ static struct tensor constants(struct optim *z, const real *x, int64_t n, const 
     return t;
 }
 
+/* True of the stages that multiply by matrices of a side. */
+static bool factorises(enum stage_id id)
+{
+    return id == STAGE_soap || id == STAGE_klsoap || id == STAGE_covpower || id == STAGE_shampoo ||
+           id == STAGE_sinkhorn || id == STAGE_psgd;
+}
+
 /* Takes what the chain's stages keep beside X, in the same memory as the other chain's. */
 static void take_for(struct optim *z, int i, const struct chain *c)
 {
@@ -677,10 +815,13 @@ static void take_for(struct optim *z, int i, const struct chain *c)
     int64_t n = own_matrices(p), rows = p->w_own.rows, cols = p->w_own.cols;
     int64_t most = p->spec->rows > p->spec->cols ? p->spec->rows : p->spec->cols;
     bool kernel = false, aged = false, norms = false, fits = false, mean = false;
+    bool factors = false;
 
     for (int k = 0; k < c->n; k++) {
         const struct stage_use *u = &c->use[k];
-        aged |= stage_has(u, "corrected") || stage_has(u, "c") || u->id == STAGE_graft;
+        factors |= factorises(u->id);
+        aged |= factors || stage_has(u, "first") || stage_has(u, "corrected") ||
+                stage_has(u, "c") || u->id == STAGE_graft;
         kernel |= k && u->id == STAGE_kernel;
         fits |= u->id == STAGE_hyperball || stage_has(u, "pin");
         norms |= stage_has(u, "schatten4") || u->id == STAGE_contra || u->id == STAGE_soft;
@@ -688,14 +829,17 @@ static void take_for(struct optim *z, int i, const struct chain *c)
     }
     const struct stage_use *polar = chain_stage(c, STAGE_polar);
     const struct stage_use *soap = chain_stage(c, STAGE_soap);
-    bool factors = soap != NULL;
-    aged |= factors;
     norms |= soap && stage_has(soap, "norm");
     kernel |= soap && soap->number[3].value[0] > 0;
     if (!x->g.data && factors) {
         x->g = optim_take(z, DT_F32, rows, cols, "a gradient");
         x->p = optim_take(z, DT_F32, rows, cols, "a gradient in its bases");
         x->half = optim_take(z, DT_F32, rows, cols, "half of a rotation");
+    }
+    if (!x->square.data && chain_stage(c, STAGE_covpower)) {
+        x->square = optim_take(z, DT_F32, n * most, most, "a covariance");
+        x->side[0] = optim_take(z, DT_REAL, n * most, 1, "factors of rows");
+        x->side[1] = optim_take(z, DT_REAL, n * most, 1, "factors of columns");
     }
     bool balance = polar && polar->number[2].value[0] > 0 && p->spec->rows != p->spec->cols;
     if (!x->kept.data && (kernel || balance || chain_stage(c, STAGE_power)))
@@ -782,8 +926,6 @@ void rules_release(struct optim_param *q)
 
 /* -- a step ------------------------------------------------------------------------------------ */
 
-static bool factorises(enum stage_id id) { return id == STAGE_soap; }
-
 /* The least and the largest part of soap in X. */
 static void trust_hyper(const struct recipe *r, const struct stage_use *u,
                         const struct step_schedule *at, real number[2])
@@ -816,6 +958,8 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
             scale *= schedule_number(r, s, &u->number[0], at);
         if (u->id == STAGE_second || u->id == STAGE_graft)
             h->number[k][2] = (real)scale;
+        if (u->id == STAGE_momentum)
+            h->number[k][NUMBER_ONE] = 1;
         if (factorises(u->id))
             h->number[k][NUMBER_SCALE] = (real)scale;
         if (u->id == STAGE_soap && u->number[3].value[0] > 0)

@@ -99,6 +99,8 @@ struct optim {
     struct optim_param p[MAX_PARAMS];
     double most_lr; /* the schedule's largest multiplier */
     struct step_plans plans;
+    struct tensor
+        probe; /* what stage psgd takes in place of a draw, by a test that knows it; or none */
     const struct step_plan *plan; /* of the step that optim_prepare was called for */
     struct step_hyper *hyper; /* device memory */
     struct optim_gate *gate; /* device memory; NULL: steps are applied as they are, but for guard */

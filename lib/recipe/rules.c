@@ -43,6 +43,35 @@ static double soap_flops(double rows, double cols, const struct chain *c)
     return 16.0 / 3 * squares + 8 * rows * cols * (rows + cols);
 }
 
+/* As soap's, and no other bases' rotation of X but the same Gram matrices. */
+static double klsoap_flops(double rows, double cols, const struct chain *c)
+{
+    return soap_flops(rows, cols, c);
+}
+
+/* Bases turn, Gram matrices are rotated into them, X is rotated in and out. */
+static double covpower_flops(double rows, double cols, const struct chain *c)
+{
+    double squares = rows * rows * rows + cols * cols * cols;
+    (void)c;
+    return (16.0 / 3 + 4) * squares + 6 * rows * cols * (rows + cols);
+}
+
+/* Eigenvectors of both sides, about 9 n^3 each. */
+static double eigen_flops(double rows, double cols, const struct chain *c)
+{
+    double squares = rows * rows * rows + cols * cols * cols;
+    (void)c;
+    return 11 * squares + 4 * rows * cols * (rows + cols);
+}
+
+static double psgd_flops(double rows, double cols, const struct chain *c)
+{
+    double squares = rows * rows * rows + cols * cols * cols;
+    (void)c;
+    return 4 * squares + 9 * rows * cols * (rows + cols);
+}
+
 static double contra_flops(double rows, double cols, const struct chain *c)
 {
     bool gram = stage_has(chain_stage(c, STAGE_contra), "schatten4");
@@ -478,9 +507,11 @@ static int check_place(const struct line *l, const char *at, const struct chain 
 
     if (c->n == MAX_USES)
         return fault(l, at, "more than %d stages", MAX_USES);
-    static const enum stage_id once[] = { STAGE_polar,  STAGE_shape, STAGE_decay,
-                                          STAGE_kernel, STAGE_power, STAGE_soft,
-                                          STAGE_contra, STAGE_graft, STAGE_soap };
+    static const enum stage_id once[] = { STAGE_polar,    STAGE_shape,    STAGE_decay,
+                                          STAGE_kernel,   STAGE_power,    STAGE_soft,
+                                          STAGE_contra,   STAGE_graft,    STAGE_soap,
+                                          STAGE_klsoap,   STAGE_covpower, STAGE_shampoo,
+                                          STAGE_sinkhorn, STAGE_psgd };
     bool polar = chain_stage(c, STAGE_polar) || chain_stage(c, STAGE_power);
     for (size_t k = 0; k < sizeof once / sizeof *once; k++)
         if (id == once[k] && chain_stage(c, id))
@@ -528,6 +559,8 @@ static int check_words(const struct line *l, const char *at, const struct chain 
     if (u->id == STAGE_soap && (!stage_has(u, "second") || stage_has(u, "g") == stage_has(u, "X") ||
                                 stage_has(u, "X") != stage_has(u, "late")))
         return fault(l, at, "a soap is 'second g' or 'second X late'");
+    if (u->id == STAGE_momentum && stage_has(u, "first") && stage_has(u, "corrected"))
+        return fault(l, at, "a momentum is corrected or first");
     if (u->id == STAGE_soap && u->number[3].value[0] > 0 && !stage_has(u, "norm"))
         return fault(l, at, "a gate is of a soap with norm");
     if (stage_has(u, "round") && !chain_stage(c, STAGE_polar))

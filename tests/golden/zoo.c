@@ -22,7 +22,7 @@
 #include "../kernels/ops_cuda.h"
 #endif
 
-enum { MAX_STEPS = 64 };
+enum { MAX_STEPS = 64, MAX_PROBE = 2048 };
 static const char *device = "cpu", *polar = "f32", *own_line = NULL, *own_around = NULL;
 
 /* One matrix of one file. */
@@ -34,6 +34,7 @@ struct run {
     struct optim z;
     struct ops *o;
     struct comm *comm;
+    float probe[MAX_PROBE]; /* of a psgd on a CPU */
     double tolerance;
     double worst, worst_state; /* relative errors */
     int compared;
@@ -150,7 +151,8 @@ static void compare_weight(struct run *u, int step)
     bool ahead = u->recipe->optimizer.around.kind == AROUND_LOOKAHEAD;
     float *got =
         floats_of(u->o, ahead ? optim_state(&u->z.p[0], "around_before") : u->banks.p[0].w);
-    note(u, distance(got, want, init, n), &u->worst);
+    bool moved = memcmp(want, init, (size_t)n * sizeof *want);
+    note(u, distance(got, want, moved ? init : NULL, n), &u->worst);
     free(want), free(init), free(got);
 }
 
@@ -249,6 +251,23 @@ static void take_bases(struct run *u)
 
 /* -- a run --------------------------------------------------------------------------------------- */
 
+/* Random bases that a file begins with. */
+static void take_start(struct run *u)
+{
+    static const char *const name[][2] = { { "cov_Q", "covpower_right_q" },
+                                           { "out_Q", "covpower_left_q" } };
+    for (int k = 0; k < 2; k++) {
+        int64_t n;
+        struct tensor q = optim_state(&u->z.p[0], name[k][1]);
+        char key[64];
+        snprintf(key, sizeof key, "init.%s.%s", name[k][0], u->matrix);
+        float *given = golden_floats(u->g, key, &n);
+        if (given && q.data)
+            floats_to(u->o, q, given);
+        free(given);
+    }
+}
+
 static int start(struct run *u)
 {
     int64_t n;
@@ -260,6 +279,7 @@ static int start(struct run *u)
     float *init = tensor_named(u->given, 0, "init", u->matrix, &n);
     floats_to(u->o, u->banks.p[0].w, init);
     free(init);
+    take_start(u);
     u->z.most_lr = 1; /* of the file's multipliers */
     if (u->recipe->optimizer.around.kind)
         optim_around(&u->z, 0, true);
@@ -278,6 +298,13 @@ static int one_step(struct run *u, int step)
     at.lr = of_list(u->g, "lr_mult", step - 1);
     floats_to(u->o, u->banks.p[0].g, g);
     free(g);
+    float *probe = tensor_named(u->g, step, "noise", u->matrix, &n);
+    if (probe) {
+        struct tensor t = u->banks.p[0].w;
+        u->z.probe = tensor_of(u->probe, DT_F32, t.rows, t.cols);
+        memcpy(u->probe, probe, (size_t)n * sizeof *probe);
+    }
+    free(probe);
     optim_prepare(&u->z, &at);
     optim_step(&u->z);
     optim_finish(&u->z, &at);
