@@ -646,6 +646,11 @@ static void count_ops(struct cuda_ops *c)
     o->spectral_norm = gpu_spectral_norm;
     o->schatten4 = gpu_schatten4;
     o->power = gpu_power;
+    o->multiply = gpu_multiply;
+    o->turn = gpu_turn;
+    o->cosine_basis = gpu_cosine_basis;
+    o->first_basis = gpu_first_basis;
+    o->trust = gpu_trust;
     o->select = gpu_select;
     o->variance = gpu_variance;
     o->polar = gpu_polar;

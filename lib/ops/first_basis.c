@@ -7,7 +7,6 @@ struct job {
     struct tensor q, x;
     int64_t rows, k;
     bool right;
-    const real *updates;
     double *a; /* (k,k + 1) of each thread */
 };
 
@@ -20,8 +19,9 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
     double *a = j->a + thread * k * (k + 1);
 
     (void)n;
-    if (j->updates[i] != 0)
-        return;
+    for (int64_t c = 0; c < k; c++)
+        if (q[c] != 0)
+            return;
     for (int64_t r = 0; r < k; r++)
         for (int64_t c = 0; c <= r; c++) {
             double sum = 0;
@@ -40,10 +40,10 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
 }
 
 void cpu_first_basis(struct ops *o, struct tensor q, struct tensor x, int n, bool right,
-                     const real *updates, const struct step_gate *gate)
+                     const struct step_gate *gate)
 {
     int64_t k = q.cols;
-    struct job job = { o, q, x, x.rows / n, k, right, updates, NULL };
+    struct job job = { o, q, x, x.rows / n, k, right, NULL };
 
     assert(q.rows == n * k && (right ? x.cols : x.rows / n) == k && is_real(q) && is_real(x));
     job.a = cpu_scratch_bytes(o, 0, (size_t)(cpu_threads(o) * k * (k + 1)) * sizeof(double));

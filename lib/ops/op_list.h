@@ -255,13 +255,12 @@ OP(around, struct tensor w, struct tensor low, struct tensor mean, struct tensor
    enum around_how how, const real *number, const struct step_gate *gate);
 /* n f32 matrices each: c (R,C) = alpha op(a) op(b) + diagonal I, or c towards it, as m says. c is neither a nor b. */
 OP(multiply, struct tensor c, struct tensor a, struct tensor b, int n, const struct multiply *m);
-/* Where updates[i] (device, n) is 0: q (n k,k), a first basis of x's (n R,C) rows, or with right of its columns. On a
- * CPU eigenvectors of x x', or x' x, by falling eigenvalue; on a GPU, and where x is 0, I. */
-OP(first_basis, struct tensor q, struct tensor x, int n, bool right, const real *updates,
-   const struct step_gate *gate);
+/* Where q's (n k,k) first row is 0: q is a first basis of x's (n R,C) rows, or with right of its columns. On a CPU
+ * eigenvectors of x x', or x' x, by falling eigenvalue; on a GPU, and where x is 0, I. */
+OP(first_basis, struct tensor q, struct tensor x, int n, bool right, const struct step_gate *gate);
 /* n bases q (k,k) of as many s = q' L q (n k,k), f32: both become those of the basis q r, r the Q-factor of s = r R with
  * R's diagonal positive; r is I where s is 0. q is orthogonal to rounding before and after. */
-OP(turn, struct tensor q, struct tensor s, int n, const struct turn *t);
+OP(turn, struct tensor q, struct tensor s, int n, const struct basis_turn *t);
 /* Elementwise: v <- v + b (p^2 - v), x <- x / (sqrt(v) + eps), 0 where updates[i] of its matrix is 0; how: WHITEN_
  * flags. b, eps: device. */
 OP(whiten, struct tensor x, struct tensor v, struct tensor p, int n, unsigned how, const real *b,

@@ -343,7 +343,7 @@ struct multiply {
     const struct step_gate *gate; /* of a c that is a state */
 };
 /* A turn of a basis. */
-struct turn {
+struct basis_turn {
     bool sort; /* before, by the falling diagonal of s */
     struct tensor v; /* (n R,C): its rows, or with `right` columns, are sorted alike; or none */
     bool right;

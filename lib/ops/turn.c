@@ -10,10 +10,13 @@ struct job {
     struct ops *o;
     struct tensor q, s;
     int64_t k;
-    const struct turn *t;
+    const struct basis_turn *t;
     double *work; /* (5 k k + 2 k) of each thread */
     int64_t rows; /* of v */
 };
+
+/* Returns a key that any two lines have an order by: NaN is the least. */
+static real key_of(real x) { return x == x ? x : -(real)INFINITY; }
 
 /* The order of the falling diagonal; of equal ones the first comes first. */
 static void order_of(int64_t *order, const real *s, int64_t k, bool sort)
@@ -21,7 +24,7 @@ static void order_of(int64_t *order, const real *s, int64_t k, bool sort)
     for (int64_t i = 0; i < k; i++) {
         int64_t before = sort ? 0 : i;
         for (int64_t j = 0; sort && j < k; j++) {
-            real a = s[j * (k + 1)], b = s[i * (k + 1)];
+            real a = key_of(s[j * (k + 1)]), b = key_of(s[i * (k + 1)]);
             before += a > b || (a == b && j < i);
         }
         order[before] = i;
@@ -84,7 +87,7 @@ static void one_matrix(void *arg, int64_t i, int64_t n, int thread)
             q[a * k + b] = (real)(t[b * k + a] - r[b * k + a] / 2);
 }
 
-void cpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const struct turn *t)
+void cpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const struct basis_turn *t)
 {
     int64_t k = q.cols;
     struct job job = { o, q, s, k, t, NULL, t->v.rows / n };

@@ -438,7 +438,7 @@ static void run_soap(const struct call *c)
 
     take_gradient(c);
     for (int side = 0; side < 2; side++)
-        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, updates, gate_of(c));
+        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
     into_bases(c, p, g, q);
     for (int side = 0; side < 2; side++)
         move_covariance(c, s[side], p, side, &(struct multiply){ .blend = numbers_of(c) });
@@ -457,7 +457,7 @@ static void run_soap(const struct call *c)
     if (gated)
         trust_soap(c);
     for (int side = 0; side < 2; side++) {
-        struct turn t = { .sort = late, .v = second, .right = side, .gate = gate_of(c) };
+        struct basis_turn t = { .sort = late, .v = second, .right = side, .gate = gate_of(c) };
         ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
     }
     count_update(c, kept(c, 5));
@@ -474,7 +474,7 @@ static void run_klsoap(const struct call *c)
 
     take_gradient(c);
     for (int side = 0; side < 2; side++)
-        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, updates, gate_of(c));
+        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
     into_bases(c, p, g, q);
     into_bases(c, x, x, q);
     ops_of(c)->whiten(ops_of(c), x, kept(c, 4), p, matrices_of(c), WHITEN_LATER, number, number + E,
@@ -491,7 +491,7 @@ static void run_klsoap(const struct call *c)
         move_covariance(c, s[side], of, side, &m);
         ops_of(c)->kl_scales(ops_of(c), e[side], of, matrices_of(c), side, number + BS, updates,
                              gate_of(c));
-        struct turn t = { .gate = gate_of(c) };
+        struct basis_turn t = { .gate = gate_of(c) };
         ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
     }
     count_update(c, kept(c, 7));
@@ -513,7 +513,7 @@ static void run_covpower(const struct call *c)
     for (int side = 0; side < 2; side++) {
         struct tensor a = rule_of(c)->square;
         struct multiply sum = { .blend = numbers_of(c) + B, .sum = true };
-        struct turn t = { .dense = true, .gate = gate_of(c) };
+        struct basis_turn t = { .dense = true, .gate = gate_of(c) };
         a.rows = s[side].rows, a.cols = s[side].cols;
         ops_of(c)->cosine_basis(ops_of(c), q[side], matrices_of(c),
                                 (uint64_t)c->z->recipe->seed + (uint64_t)side, stream_of(c),
@@ -890,8 +890,12 @@ int rules_init(struct optim *z, int i)
     struct compiled *x;
     int rc = 0;
 
+    const struct stage_use *alone = rule_what(rule, STAGE_CPU);
     if (rule_is_adam(rule))
         return 0;
+    if (alone && !strcmp(z->ops->device, "cuda"))
+        return err_set(GPT_USAGE, "stage %s of %s runs on a CPU alone: --device cpu",
+                       stage_rows[alone->id].word, p->spec->label);
     if (!(x = z->p[i].rule = calloc(1, sizeof *x)))
         return err_memory();
     for (int c = 0; c < rule_chains(rule) && !rc; c++) {

@@ -60,7 +60,9 @@ enum {
     STAGE_BEFORE = 1, /* before the write: works on X */
     STAGE_WRITES = 2,
     STAGE_BEHIND = 4, /* also behind the write */
-    STAGE_EACH = 8 /* reads no other element: for tables and vectors, too */
+    STAGE_EACH = 8, /* reads no other element: for tables and vectors, too */
+    STAGE_PRODUCTS = 16, /* on a GPU takes the library's products, so beside no other bank */
+    STAGE_CPU = 32 /* runs on a CPU alone */
 };
 
 enum stage_id {
@@ -125,6 +127,8 @@ bool stage_has(const struct stage_use *u, const char *flag);
 static inline int rule_chains(const struct rule *r) { return r->join == RULE_SINGLE ? 1 : 2; }
 /* The first stage of its chains that needs whole matrices, or NULL. */
 const struct stage_use *rule_of_matrices(const struct rule *r);
+/* The first stage of its chains that is one of those bits of `what`, or NULL. */
+const struct stage_use *rule_what(const struct rule *r, unsigned what);
 /* The first use of a stage in any of the rule's chains, or NULL. */
 const struct stage_use *rule_stage(const struct rule *r, enum stage_id id);
 /* The stage's use in a chain, or NULL. */

@@ -879,6 +879,15 @@ const struct stage_use *rule_of_matrices(const struct rule *r)
     return NULL;
 }
 
+const struct stage_use *rule_what(const struct rule *r, unsigned what)
+{
+    for (int c = 0; c < rule_chains(r); c++)
+        for (int k = 0; k < r->chain[c].n; k++)
+            if (stage_rows[r->chain[c].use[k].id].what & what)
+                return &r->chain[c].use[k];
+    return NULL;
+}
+
 bool rule_reads_beta2(const struct rule *r)
 {
     bool reads = rule_has_adam(r);

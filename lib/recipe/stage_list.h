@@ -25,7 +25,8 @@ STAGE(lion, "B1 B2", "", STAGE_BEFORE | STAGE_EACH, NULL, STATES({ "lion", EACH,
 /* X, in bases in which the running means of g g' and g' g become diagonal, over the root of its running second
  * moment there. late: X passes in the first update, and bases are sorted; gate A-B: X moves towards it by as much
  * as the two agree, from step A on less than a part, from B on all of it. */
-STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm", STAGE_BEFORE, soap_flops,
+STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm", STAGE_BEFORE | STAGE_PRODUCTS,
+      soap_flops,
       STATES({ "soap_left", LEFT_SQUARE, DT_F32, NULL },
              { "soap_right", RIGHT_SQUARE, DT_F32, NULL },
              { "soap_left_q", LEFT_SQUARE, DT_F32, NULL },
@@ -33,7 +34,7 @@ STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm", STAGE_BEFORE, 
              { "soap_updates", ONE, DT_F32, NULL }))
 /* X, in the bases of covariances that are whitened from the other side, over the root of g's running second moment
  * there + E; the first update moves nothing. */
-STAGE(klsoap, "B BS E init=0.1", "", STAGE_BEFORE, klsoap_flops,
+STAGE(klsoap, "B BS E init=0.1", "", STAGE_BEFORE | STAGE_PRODUCTS, klsoap_flops,
       STATES({ "klsoap_left", LEFT_SQUARE, DT_F32, NULL },
              { "klsoap_right", RIGHT_SQUARE, DT_F32, NULL },
              { "klsoap_left_q", LEFT_SQUARE, DT_F32, NULL },
@@ -42,21 +43,21 @@ STAGE(klsoap, "B BS E init=0.1", "", STAGE_BEFORE, klsoap_flops,
              { "klsoap_right_e", RIGHT_LINE, DT_F32, NULL },
              { "klsoap_updates", ONE, DT_F32, NULL }))
 /* X times the power -G of its own covariances, from both sides, by their bases, which begin at random. */
-STAGE(covpower, "G B", "", STAGE_BEFORE, covpower_flops,
+STAGE(covpower, "G B", "", STAGE_BEFORE | STAGE_PRODUCTS, covpower_flops,
       STATES({ "covpower_left", LEFT_SQUARE, DT_F32, NULL },
              { "covpower_right", RIGHT_SQUARE, DT_F32, NULL },
              { "covpower_left_q", LEFT_SQUARE, DT_F32, NULL },
              { "covpower_right_q", RIGHT_SQUARE, DT_F32, NULL }))
 /* X times the power P of the running means of g g' and g' g, corrected, from both sides. */
-STAGE(shampoo, "B P eps=0", "both pinv", STAGE_BEFORE, eigen_flops,
+STAGE(shampoo, "B P eps=0", "both pinv", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
       STATES({ "shampoo_left", LEFT_SQUARE, DT_F32, NULL },
              { "shampoo_right", RIGHT_SQUARE, DT_F32, NULL }, { "shampoo_age", ONE, DT_F32, NULL }))
 /* X, in the eigenvectors of the running means of g g' and g' g, with the squares of its lines made alike N times. */
-STAGE(sinkhorn, "B N", "", STAGE_BEFORE, eigen_flops,
+STAGE(sinkhorn, "B N", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
       STATES({ "sinkhorn_left", LEFT_SQUARE, DT_F32, NULL },
              { "sinkhorn_right", RIGHT_SQUARE, DT_F32, NULL }))
 /* X whitened by two triangular factors, which move by a step P of PSGD with a random probe. */
-STAGE(psgd, "P", "", STAGE_BEFORE, psgd_flops,
+STAGE(psgd, "P", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, psgd_flops,
       STATES({ "psgd_left", LEFT_SQUARE, DT_F32, NULL },
              { "psgd_right", RIGHT_SQUARE, DT_F32, NULL }, { "psgd_updates", ONE, DT_F32, NULL }))
 /* X <- X / (the root of the running mean of g^2 + EPS). */

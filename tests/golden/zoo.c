@@ -251,12 +251,14 @@ static void take_bases(struct run *u)
 
 /* -- a run --------------------------------------------------------------------------------------- */
 
-/* Random bases that a file begins with. */
+/* Bases that a file begins with: random, or of the first gradient. */
 static void take_start(struct run *u)
 {
     static const char *const name[][2] = { { "cov_Q", "covpower_right_q" },
-                                           { "out_Q", "covpower_left_q" } };
-    for (int k = 0; k < 2; k++) {
+                                           { "out_Q", "covpower_left_q" },
+                                           { "q_left", "soap_left_q" },
+                                           { "q_right", "soap_right_q" } };
+    for (int k = 0; k < 4; k++) {
         int64_t n;
         struct tensor q = optim_state(&u->z.p[0], name[k][1]);
         char key[64];
