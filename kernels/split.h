@@ -42,7 +42,7 @@ static inline struct packed packed_cut(char **at, int n, int rows, int cols, enu
 /* How many of n matrices that take so many bytes of workspace are taken at a time. */
 static inline int split_at_once(int n, size_t bytes)
 {
-    size_t many = ((size_t)2 << 30) / bytes;
+    size_t many = ((size_t)9 << 29) / bytes;
     return many >= (size_t)n ? n : many > 0 ? (int)many : 1;
 }
 
