@@ -103,7 +103,7 @@ HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
 EMU_TRAIN_SRC = $(filter kernels/host/backend_% kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
 EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC),$(KERNEL_SRC))
-EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim products polar attention model decode)
+EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim bases products polar attention model decode)
 EMU_TRAIN = $(BUILD)/emu/gpt-train
 # Where an op has another kernel for GPUs before Hopper, what tests it runs once more with that.
 PORTABLE_OPS := model $(patsubst kernels/%.cu,%,$(shell grep -lE '\b(portable|[a-z0-9]+_portable)\b' $(wildcard kernels/*.cu)))

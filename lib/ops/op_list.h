@@ -269,6 +269,46 @@ OP(around, struct tensor w, struct tensor low, struct tensor mean, struct tensor
  * one, x is undefined. At most three have host factors. */
 OP(each, struct tensor x, struct tensor g, int n, const struct each_stage *s, int count,
    bool begins, const struct step_gate *gate);
+/* n f32 matrices each: c (R,C) = alpha op(a) op(b) + diagonal I, or c towards it, as m says. c is neither a nor b. */
+OPW(multiply, struct tensor c, struct tensor a, struct tensor b, int n, const struct multiply *m);
+/* Where q's (n k,k) first row is 0: q is a first basis of x's (n R,C) rows, or with right of its columns. On a CPU
+ * eigenvectors of x x', or x' x, by falling eigenvalue; on a GPU, and where x is 0, I. */
+OPW(first_basis, struct tensor q, struct tensor x, int n, bool right, const struct step_gate *gate);
+/* n bases q (k,k) of as many s = q' L q (n k,k), f32: both become those of the basis q r, r the Q-factor of s = r R with
+ * R's diagonal positive; r is I where s is 0. q is orthogonal to rounding before and after. */
+OPW(turn, struct tensor q, struct tensor s, int n, const struct basis_turn *t);
+/* Elementwise: v <- v + b (p^2 - v), x <- x / (sqrt(v) + eps), 0 where updates[i] of its matrix is 0; how: WHITEN_
+ * flags. b, eps: device. */
+OP(whiten, struct tensor x, struct tensor v, struct tensor p, int n, unsigned how, const real *b,
+   const real *eps, const real *updates, const struct step_gate *gate);
+/* Where q's first row is 0: q (n k,k) <- random signs of rows times the orthogonal cosine transform, signs of (seed, stream +
+ * matrix). */
+OPW(cosine_basis, struct tensor q, int n, uint64_t seed, uint64_t stream,
+    const struct step_gate *gate);
+/* n matrices (R,C) each, x f32 in place: rows times left (n R), columns times right (n C); either may be none. updates
+ * (device, n; NULL): where it is 0 x stays. */
+OP(by_lines, struct tensor x, struct tensor left, struct tensor right, int n, const real *updates);
+/* e (n lines), of x's rows, or with columns columns: d the line's mean square, E = e^-2, 0 where not finite; e <- min(max(E +
+ * b (d - E), 1e-30)^-1/2, 4000); where updates is 0 f^-1/2. number (device): b, nothing, f. */
+OP(kl_scales, struct tensor e, struct tensor x, int n, bool columns, const real *number,
+   const real *updates, const struct step_gate *gate);
+/* out (n k) from the diagonals of n matrices s (k,k): l = max(s_ii, 1e-6)^-G; l sqrt(k) / (|l| + 1e-6). number (device): G. */
+OP(line_powers, struct tensor out, struct tensor s, int n, const real *number);
+/* n matrices each: x <- L^P x R^P, L = left / age + shift, by eigenvectors; eigenvalues as they are, or pinv: 0 where not
+ * above 0. Else they are shifted up by what the least is below 0, and by eps. number (device): nothing, P, eps. */
+OP(shampoo, struct tensor x, struct tensor left, struct tensor right, int n, bool pinv,
+   const real *number, const real *age);
+/* n matrices each: with U, V the eigenvectors of left and right, A = U' x V, E = A^2 + 1e-8, c = 1: N times r_i = 1 / R /
+ * ((E c)_i + 1e-8), c_j = 1 / C / ((E' r)_j + 1e-8); x = U (sqrt(r_i) A_ij sqrt(c_j)) V', to the norm sqrt(k max(1, R /
+ * C)). turned: rows are columns. number (device): nothing, N. */
+OP(sinkhorn, struct tensor x, struct tensor left, struct tensor right, int n, const bool *turned,
+   const real *number);
+/* n matrices each: a step of PSGD's triangular factors left (R,R), right (C,C), which begin as I times max(mean g^4,
+ * 1e-24)^(-1/32), then x <- left' left x right' right (optimizers.md 4.8). */
+OP(psgd, struct tensor x, struct tensor left, struct tensor right, int n, const struct psgd *p);
+/* n matrices each: x = n + c (x - n), c = clip((cos(x,n) - 0.2) / 0.8, 0, 1) clip(cos(x,g) / max(cos(n,g), 1e-8), 0,
+ * 1), at least number[0], at most number[1] (device); cos(a,b) = <a,b> / max(|a| |b|, 1e-8). n is `before`. */
+OPW(trust, struct tensor x, struct tensor before, struct tensor g, int n, const real *number);
 /* x f32 in place: matrix i times each[i] (host, n; NULL: 1) times *by (device; NULL: 1). */
 OP(scale, struct tensor x, int n, const float *each, const real *by);
 /* x f32 in place: 1, -1, or 0 where it is 0; NaN stays. */

@@ -335,6 +335,37 @@ enum fit_to {
     FIT_LESS, /* less C y / each */
     FIT_BLEND /* times 1 - T, and T y */
 };
+/* A product of n matrices as multiply makes it. */
+struct multiply {
+    bool ta, tb; /* the operand is transposed */
+    double alpha; /* of the product; 0: 1 */
+    double diagonal; /* times I, added */
+    const real
+        *blend; /* device: c <- (1 - blend) c + blend times the product; NULL: c <- the product */
+    bool sum; /* c <- (1 - blend) c + the product */
+    const real *whole; /* device (n): where it is 0 blend is 1; NULL: nowhere */
+    const struct step_gate *gate; /* of a c that is a state */
+};
+/* A turn of a basis. */
+struct basis_turn {
+    bool sort; /* before, by the falling diagonal of s */
+    struct tensor v; /* (n R,C): its rows, or with `right` columns, are sorted alike; or none */
+    bool right;
+    bool dense; /* s is L, and becomes that of the turned basis */
+    const struct step_gate *gate;
+};
+/* Numbers of stage psgd. */
+struct psgd {
+    struct tensor g; /* the gradient, whose size the factors begin with */
+    struct tensor probe; /* (n R,C); none: drawn from a normal distribution */
+    uint64_t seed, stream; /* of matrix 0 */
+    const real *step; /* device */
+    const real *updates; /* device (n) */
+    const struct step_gate *gate;
+};
+/* What whiten does: v from x, of which max(v, eps^2) is taken, and the first update passes; v of the first
+ * update stays. */
+enum { WHITEN_OWN = 1, WHITEN_LATER = 2 };
 struct muon_step;
 struct norm_fit {
     enum fit_to to;

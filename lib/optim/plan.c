@@ -59,13 +59,19 @@ static bool is_bank(const struct maker *m, int i)
     return in_set(m->moves, i) && !rule_is_adam(&m->r->params[i].rule);
 }
 
+/* True of a bank whose update may stand in a branch. */
+static bool may_branch(const struct maker *m, int i)
+{
+    return is_bank(m, i) && !rule_what(&m->r->params[i].rule, STAGE_PRODUCTS);
+}
+
 /* True if two banks are updated concurrently: products of a few matrices leave multiprocessors idle at their
  * ends. But a gather within the step hides behind the update of a bank that is late, so it must not start
  * later for it. */
 static bool beside(const struct maker *m, int i, int j)
 {
     bool alike = m->world == 1 || gathered_late(m, i) == gathered_late(m, j);
-    return i != j && is_bank(m, i) && is_bank(m, j) && alike;
+    return i != j && may_branch(m, i) && may_branch(m, j) && alike;
 }
 
 static bool in_branch(const struct maker *m, int i)

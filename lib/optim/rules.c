@@ -15,6 +15,8 @@ struct call {
 };
 typedef void stage_run(const struct call *c);
 
+/* Numbers of a stage that factorises, behind its own: 0, and that of the stages `scale`. */
+enum { NUMBER_ZERO = 4, NUMBER_SCALE = 5, NUMBER_ONE = 5 };
 enum { MAX_FUSED = 4 };
 struct fused {
     enum stage_id stage[MAX_FUSED];
@@ -33,6 +35,9 @@ struct compiled {
     struct tensor narrow; /* polar's work, where X is wider */
     struct tensor kept; /* X as a kernel, balance or power reads it */
     struct tensor entered; /* X that entered polar */
+    struct tensor square, side[2]; /* of covpower: a Gram matrix, factors of rows and of columns */
+    struct tensor g, p,
+        half; /* of a stage that factorises: the gradient, in its bases, a product's half */
     struct tensor soft, weights; /* the sum of polar's iterates; (SOFT_ROWS,1) */
     struct tensor mean; /* what the last momentum gave */
     struct tensor line; /* (own matrices, long side): of balance */
@@ -121,10 +126,29 @@ static unsigned term_flags(const struct stage_use *u)
            (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0);
 }
 
+/* The mean of an X that is 0 in the first update. */
+static void run_momentum_later(const struct call *c, unsigned how)
+{
+    struct tensor x = rule_of(c)->x,
+                  begun = optim_stage_state(&c->z->p[c->i], c->chain, c->first, 1);
+    if (!c->first)
+        ops_of(c)->momentum(ops_of(c), x, NO_TENSOR, param_of(c)->g_own, MEAN_GRADIENT, NULL, NULL,
+                            gate_of(c));
+    ops_of(c)->scale(ops_of(c), x, matrices_of(c), NULL, begun.data);
+    ops_of(c)->momentum(ops_of(c), x, state_of(c, c->first), x, how, numbers_of(c), NULL,
+                        gate_of(c));
+    ops_of(c)->momentum(ops_of(c), NO_TENSOR, begun, rule_of(c)->ones, 0,
+                        numbers_of(c) + NUMBER_ONE, NULL, gate_of(c));
+    keep_mean(c);
+}
+
 static void run_momentum(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
-    run_mean(c, mean_flags(u), age_of(c, "corrected"));
+    if (stage_has(u, "first"))
+        run_momentum_later(c, mean_flags(u));
+    else
+        run_mean(c, mean_flags(u), age_of(c, "corrected"));
 }
 
 static void run_lion(const struct call *c) { run_mean(c, MEAN_LION, NULL); }
@@ -344,6 +368,217 @@ static void run_scale(const struct call *c)
 
 static void run_sign(const struct call *c) { ops_of(c)->sign(ops_of(c), rule_of(c)->x); }
 
+/* -- stages that factorise --------------------------------------------------------------------- */
+
+/* State k of the stage's. */
+static struct tensor kept(const struct call *c, int k)
+{
+    return optim_stage_state(&c->z->p[c->i], c->chain, c->first, k);
+}
+
+/* c <- op(a) op(b). */
+static void multiply(const struct call *c, struct tensor out, struct tensor a, bool ta,
+                     struct tensor b, bool tb)
+{
+    struct multiply m = { .ta = ta, .tb = tb };
+    ops_of(c)->multiply(ops_of(c), out, a, b, matrices_of(c), &m);
+}
+
+/* to <- q[0]' x q[1]. to may be x. */
+static void into_bases(const struct call *c, struct tensor to, struct tensor x,
+                       const struct tensor q[2])
+{
+    multiply(c, rule_of(c)->half, q[0], true, x, false);
+    multiply(c, to, rule_of(c)->half, false, q[1], false);
+}
+
+/* x <- q[0] x q[1]'. */
+static void out_of_bases(const struct call *c, struct tensor x, const struct tensor q[2])
+{
+    multiply(c, rule_of(c)->half, q[0], false, x, false);
+    multiply(c, x, rule_of(c)->half, false, q[1], true);
+}
+
+/* g <- the gradient in f32, times the step's factor and what stages `scale` say. */
+static void take_gradient(const struct call *c)
+{
+    struct tensor g = rule_of(c)->g;
+    ops_of(c)->momentum(ops_of(c), g, NO_TENSOR, param_of(c)->g_own, MEAN_GRADIENT, NULL, NULL,
+                        gate_of(c));
+    if (chain_stage(c->c, STAGE_scale))
+        ops_of(c)->scale(ops_of(c), g, matrices_of(c), NULL, numbers_of(c) + NUMBER_SCALE);
+}
+
+/* One update more, unless the step is skipped. */
+static void count_update(const struct call *c, struct tensor updates)
+{
+    ops_of(c)->momentum(ops_of(c), NO_TENSOR, updates, rule_of(c)->ones, MEAN_SUM,
+                        numbers_of(c) + NUMBER_ZERO, NULL, gate_of(c));
+}
+
+/* A side's covariance moves to p p', or p' p, of the gradient in the bases that stand. */
+static void move_covariance(const struct call *c, struct tensor s, struct tensor p, bool right,
+                            const struct multiply *how)
+{
+    struct multiply m = *how;
+    m.ta = right, m.tb = !right, m.gate = gate_of(c);
+    ops_of(c)->multiply(ops_of(c), s, p, p, matrices_of(c), &m);
+}
+
+/* Towards X as it came in, by as much as the two agree. */
+static void trust_soap(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x;
+    ops_of(c)->trust(ops_of(c), x, rule_of(c)->kept, rule_of(c)->g, matrices_of(c),
+                     numbers_of(c) + 2);
+    take_schatten4(c, 1, x);
+    times_ratio(c, x, 0, 1, 1e-8);
+}
+
+static void run_soap(const struct call *c)
+{
+    const struct stage_use *u = &c->c->use[c->first];
+    struct tensor x = rule_of(c)->x, g = rule_of(c)->g, p = rule_of(c)->p, second = kept(c, 4);
+    struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
+    const real *updates = kept(c, 5).data;
+    bool late = stage_has(u, "late"), norm = stage_has(u, "norm");
+    bool gated = u->number[3].value[0] > 0;
+
+    take_gradient(c);
+    for (int side = 0; side < 2; side++)
+        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
+    into_bases(c, p, g, q);
+    for (int side = 0; side < 2; side++)
+        move_covariance(c, s[side], p, side, &(struct multiply){ .blend = numbers_of(c) });
+    if (norm)
+        take_schatten4(c, 0, x);
+    if (gated)
+        ops_of(c)->copy(ops_of(c), rule_of(c)->kept, x);
+    into_bases(c, x, x, q);
+    ops_of(c)->whiten(ops_of(c), x, second, p, matrices_of(c), late ? WHITEN_OWN : 0, numbers_of(c),
+                      numbers_of(c) + 1, updates, gate_of(c));
+    out_of_bases(c, x, q);
+    if (norm) {
+        take_schatten4(c, 1, x);
+        times_ratio(c, x, 0, 1, 1e-8);
+    }
+    if (gated)
+        trust_soap(c);
+    for (int side = 0; side < 2; side++) {
+        struct basis_turn t = { .sort = late, .v = second, .right = side, .gate = gate_of(c) };
+        ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
+    }
+    count_update(c, kept(c, 5));
+}
+
+static void run_klsoap(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x, g = rule_of(c)->g, p = rule_of(c)->p;
+    struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
+    struct tensor e[2] = { kept(c, 5), kept(c, 6) };
+    const struct param_spec *spec = param_of(c)->spec;
+    const real *updates = kept(c, 7).data, *number = numbers_of(c);
+    static const int BS = 1, E = 2;
+
+    take_gradient(c);
+    for (int side = 0; side < 2; side++)
+        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
+    into_bases(c, p, g, q);
+    into_bases(c, x, x, q);
+    ops_of(c)->whiten(ops_of(c), x, kept(c, 4), p, matrices_of(c), WHITEN_LATER, number, number + E,
+                      updates, gate_of(c));
+    out_of_bases(c, x, q);
+    ops_of(c)->copy(ops_of(c), g, p);
+    ops_of(c)->by_lines(ops_of(c), g, NO_TENSOR, e[1], matrices_of(c), updates);
+    ops_of(c)->by_lines(ops_of(c), p, e[0], NO_TENSOR, matrices_of(c), updates);
+    for (int side = 0; side < 2; side++) {
+        struct tensor of = side ? p : g;
+        struct multiply m = { .alpha = 1.0 / (double)(side ? spec->rows : spec->cols),
+                              .blend = number + BS,
+                              .whole = updates };
+        move_covariance(c, s[side], of, side, &m);
+        ops_of(c)->kl_scales(ops_of(c), e[side], of, matrices_of(c), side, number + BS, updates,
+                             gate_of(c));
+        struct basis_turn t = { .gate = gate_of(c) };
+        ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
+    }
+    count_update(c, kept(c, 7));
+}
+
+/* Signs of the matrices' bases are those of their numbers in the whole parameter. */
+static uint64_t stream_of(const struct call *c)
+{
+    const struct param *p = param_of(c);
+    return ((uint64_t)c->i << 32) + (uint64_t)(p->spec->matrices > 1 ? p->own_first : 0);
+}
+
+static void run_covpower(const struct call *c)
+{
+    struct tensor x = rule_of(c)->x, line[2];
+    struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
+    static const int B = 1;
+
+    for (int side = 0; side < 2; side++) {
+        struct tensor a = rule_of(c)->square;
+        struct multiply sum = { .blend = numbers_of(c) + B, .sum = true };
+        struct basis_turn t = { .dense = true, .gate = gate_of(c) };
+        a.rows = s[side].rows, a.cols = s[side].cols;
+        ops_of(c)->cosine_basis(ops_of(c), q[side], matrices_of(c),
+                                (uint64_t)c->z->recipe->seed + (uint64_t)side, stream_of(c),
+                                gate_of(c));
+        move_covariance(c, s[side], x, side, &sum);
+        ops_of(c)->copy(ops_of(c), a, s[side]);
+        sum.diagonal = 1e-6;
+        move_covariance(c, a, x, side, &sum);
+        ops_of(c)->turn(ops_of(c), q[side], a, matrices_of(c), &t);
+        line[side] = tensor_of(rule_of(c)->side[side].data, DT_REAL, a.rows, 1);
+        ops_of(c)->line_powers(ops_of(c), line[side], a, matrices_of(c), numbers_of(c));
+    }
+    into_bases(c, x, x, q);
+    ops_of(c)->by_lines(ops_of(c), x, line[0], line[1], matrices_of(c), NULL);
+    out_of_bases(c, x, q);
+}
+
+/* The running means of g g' and g' g. */
+static void gradient_covariances(const struct call *c)
+{
+    take_gradient(c);
+    for (int side = 0; side < 2; side++)
+        move_covariance(c, kept(c, side), rule_of(c)->g, side,
+                        &(struct multiply){ .blend = numbers_of(c) });
+}
+
+static void run_shampoo(const struct call *c)
+{
+    struct tensor age = kept(c, 2);
+    gradient_covariances(c);
+    ops_of(c)->momentum(ops_of(c), NO_TENSOR, age, rule_of(c)->ones, 0, numbers_of(c), NULL,
+                        gate_of(c));
+    ops_of(c)->shampoo(ops_of(c), rule_of(c)->x, kept(c, 0), kept(c, 1), matrices_of(c),
+                       stage_has(&c->c->use[c->first], "pinv"), numbers_of(c), age.data);
+}
+
+static void run_sinkhorn(const struct call *c)
+{
+    gradient_covariances(c);
+    ops_of(c)->sinkhorn(ops_of(c), rule_of(c)->x, kept(c, 0), kept(c, 1), matrices_of(c),
+                        rule_of(c)->turned, numbers_of(c));
+}
+
+static void run_psgd(const struct call *c)
+{
+    struct psgd p = { .g = rule_of(c)->g,
+                      .probe = c->z->probe,
+                      .seed = (uint64_t)c->z->recipe->seed,
+                      .stream = stream_of(c),
+                      .step = numbers_of(c),
+                      .updates = kept(c, 2).data,
+                      .gate = gate_of(c) };
+    take_gradient(c);
+    ops_of(c)->psgd(ops_of(c), rule_of(c)->x, kept(c, 0), kept(c, 1), matrices_of(c), &p);
+    count_update(c, kept(c, 2));
+}
+
 /* How the write decays the weight: MUON_ flags. */
 static unsigned decay_of(const struct chain *c)
 {
@@ -436,7 +671,7 @@ static bool is_each(const struct chain *c, int k)
 {
     const struct stage_use *u = &c->use[k];
     switch (u->id) {
-    case STAGE_momentum: return u->flags < 8; /* the words that mean_flags and age_of know */
+    case STAGE_momentum: return !stage_has(u, "first");
     case STAGE_kernel: return c->use[0].id == STAGE_kernel;
     case STAGE_step: return !stage_has(u, "pin");
     case STAGE_lion:
@@ -546,9 +781,10 @@ static bool is_record_polar(const struct chain *c, int first)
 {
     const struct stage_use *u = &c->use[first + 1];
     return first == 0 && stage_has(&c->use[0], "nesterov") && !stage_has(&c->use[0], "sum") &&
-           !stage_has(&c->use[0], "corrected") && !stage_has(u, "schatten4") &&
-           u->number[2].value[0] == 0 && !chain_stage(c, STAGE_contra) &&
-           !chain_stage(c, STAGE_soft) && !chain_stage(c, STAGE_graft) &&
+           !stage_has(&c->use[0], "corrected") && !stage_has(&c->use[0], "first") &&
+           !stage_has(u, "schatten4") && u->number[2].value[0] == 0 &&
+           !chain_stage(c, STAGE_contra) && !chain_stage(c, STAGE_soft) &&
+           !chain_stage(c, STAGE_graft) &&
            (stage_has(u, "aol") ||
             (u->number[0].value[0] == 1.02 && u->number[1].value[0] == 1e-6));
 }
@@ -694,6 +930,13 @@ static struct tensor constants(struct optim *z, const real *x, int64_t n, const 
     return t;
 }
 
+/* True of the stages that multiply by matrices of a side. */
+static bool factorises(enum stage_id id)
+{
+    return id == STAGE_soap || id == STAGE_klsoap || id == STAGE_covpower || id == STAGE_shampoo ||
+           id == STAGE_sinkhorn || id == STAGE_psgd;
+}
+
 /* Takes what the chain's stages keep beside X, in the same memory as the other chain's. */
 static void take_for(struct optim *z, int i, const struct chain *c)
 {
@@ -708,16 +951,32 @@ static void take_for(struct optim *z, int i, const struct chain *c)
     int64_t n = own_matrices(p), rows = p->w_own.rows, cols = p->w_own.cols;
     int64_t most = p->spec->rows > p->spec->cols ? p->spec->rows : p->spec->cols;
     bool kernel = false, aged = false, norms = false, fits = false, mean = false;
+    bool factors = false;
 
     for (int k = 0; k < c->n; k++) {
         const struct stage_use *u = &c->use[k];
-        aged |= stage_has(u, "corrected") || stage_has(u, "c") || u->id == STAGE_graft;
+        factors |= factorises(u->id);
+        aged |= factors || stage_has(u, "first") || stage_has(u, "corrected") ||
+                stage_has(u, "c") || u->id == STAGE_graft;
         kernel |= k && u->id == STAGE_kernel;
         fits |= u->id == STAGE_hyperball || stage_has(u, "pin");
         norms |= stage_has(u, "schatten4") || u->id == STAGE_contra || u->id == STAGE_soft;
         mean |= u->id == STAGE_graft;
     }
     const struct stage_use *polar = chain_stage(c, STAGE_polar);
+    const struct stage_use *soap = chain_stage(c, STAGE_soap);
+    norms |= soap && stage_has(soap, "norm");
+    kernel |= soap && soap->number[3].value[0] > 0;
+    if (!x->g.data && factors) {
+        x->g = optim_take(z, DT_F32, rows, cols, "a gradient");
+        x->p = optim_take(z, DT_F32, rows, cols, "a gradient in its bases");
+        x->half = optim_take(z, DT_F32, rows, cols, "half of a rotation");
+    }
+    if (!x->square.data && chain_stage(c, STAGE_covpower)) {
+        x->square = optim_take(z, DT_F32, n * most, most, "a covariance");
+        x->side[0] = optim_take(z, DT_REAL, n * most, 1, "factors of rows");
+        x->side[1] = optim_take(z, DT_REAL, n * most, 1, "factors of columns");
+    }
     bool balance = polar && polar->number[2].value[0] > 0 && p->spec->rows != p->spec->cols;
     if (!x->kept.data && (kernel || balance || chain_stage(c, STAGE_power)))
         x->kept = optim_take(z, DT_F32, rows, cols, "what a stage reads");
@@ -767,8 +1026,12 @@ int rules_init(struct optim *z, int i)
     struct compiled *x;
     int rc = 0;
 
+    const struct stage_use *alone = rule_what(rule, STAGE_CPU);
     if (rule_is_adam(rule))
         return 0;
+    if (alone && !strcmp(z->ops->device, "cuda"))
+        return err_set(GPT_USAGE, "stage %s of %s runs on a CPU alone: --device cpu",
+                       stage_rows[alone->id].word, p->spec->label);
     if (!(x = z->p[i].rule = calloc(1, sizeof *x)))
         return err_memory();
     for (int c = 0; c < rule_chains(rule) && !rc; c++) {
@@ -804,6 +1067,17 @@ void rules_release(struct optim_param *q)
 
 /* -- a step ------------------------------------------------------------------------------------ */
 
+/* The least and the largest part of soap in X. */
+static void trust_hyper(const struct recipe *r, const struct stage_use *u,
+                        const struct step_schedule *at, real number[2])
+{
+    double from = schedule_point(r, u->number[2].value[0]),
+           to = schedule_point(r, u->number[3].value[0]);
+    double left = at->step < from ? 1 : at->step >= to ? 0 : (to - at->step) / (to - from);
+    number[0] = (real)(0.45 * left);
+    number[1] = (real)(at->step < to ? 0.85 : 1);
+}
+
 void rules_hyper(const struct recipe *r, int i, int chain, const struct step_schedule *at,
                  struct chain_hyper *h)
 {
@@ -826,6 +1100,12 @@ void rules_hyper(const struct recipe *r, int i, int chain, const struct step_sch
             scale *= schedule_number(r, s, &u->number[0], at);
         if (u->id == STAGE_second || u->id == STAGE_graft)
             h->number[k][2] = (real)scale;
+        if (u->id == STAGE_momentum)
+            h->number[k][NUMBER_ONE] = 1;
+        if (factorises(u->id))
+            h->number[k][NUMBER_SCALE] = (real)scale;
+        if (u->id == STAGE_soap && u->number[3].value[0] > 0)
+            trust_hyper(r, u, at, h->number[k] + 2);
         if (u->id == STAGE_soft)
             h->number[k][0] =
                 (real)fmin(schedule_number(r, s, &u->number[0], at), u->number[1].value[0]);

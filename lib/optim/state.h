@@ -105,6 +105,8 @@ struct optim {
         double sum, most; /* of schedule-free's weights; the largest rate */
     } free[MAX_PARAMS];
     struct step_plans plans;
+    struct tensor
+        probe; /* what stage psgd takes in place of a draw, by a test that knows it; or none */
     const struct step_plan *plan; /* of the step that optim_prepare was called for */
     struct step_hyper *hyper; /* device memory */
     struct optim_gate *gate; /* device memory; NULL: steps are applied as they are, but for guard */

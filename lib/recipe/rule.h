@@ -20,7 +20,7 @@
 
 enum {
     MAX_KNOTS = 4,
-    STAGE_NUMBERS = 4, /* of one stage */
+    STAGE_NUMBERS = 6, /* of one stage */
     STAGE_STATES = 8,
     MAX_USES = 20, /* stages of a chain; of a kernel each term is one */
     MAX_POLAR = 12, /* rows of coefficients */
@@ -30,8 +30,9 @@ enum {
     KIND_SIZE = 24
 };
 
-/* Numbers of a state: as many as the matrix has, one a row or column of its long side, one a matrix. */
-enum extent { EACH, LONG_SIDE, ONE };
+/* Numbers of a state: as many as the matrix has, one a row or column of its long side, one a matrix; a square of
+ * its rows or of its columns, one a row, one a column, as the bank has them. */
+enum extent { EACH, LONG_SIDE, ONE, LEFT_SQUARE, RIGHT_SQUARE, LEFT_LINE, RIGHT_LINE };
 struct state_row {
     const char *kind; /* its name in checkpoints is LABEL.KIND */
     enum extent extent;
@@ -60,7 +61,9 @@ enum {
     STAGE_BEFORE = 1, /* before the write: works on X */
     STAGE_WRITES = 2,
     STAGE_BEHIND = 4, /* also behind the write */
-    STAGE_EACH = 8 /* reads no other element: for tables and vectors, too */
+    STAGE_EACH = 8, /* reads no other element: for tables and vectors, too */
+    STAGE_PRODUCTS = 16, /* on a GPU takes the library's products, so beside no other bank */
+    STAGE_CPU = 32 /* runs on a CPU alone */
 };
 
 enum stage_id {
@@ -156,6 +159,8 @@ bool stage_has(const struct stage_use *u, const char *flag);
 static inline int rule_chains(const struct rule *r) { return r->join == RULE_SINGLE ? 1 : 2; }
 /* The first stage of its chains that needs whole matrices, or NULL. */
 const struct stage_use *rule_of_matrices(const struct rule *r);
+/* The first stage of its chains that is one of those bits of `what`, or NULL. */
+const struct stage_use *rule_what(const struct rule *r, unsigned what);
 /* The first use of a stage in any of the rule's chains, or NULL. */
 const struct stage_use *rule_stage(const struct rule *r, enum stage_id id);
 /* The stage's use in a chain, or NULL. */

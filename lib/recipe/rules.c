@@ -35,6 +35,43 @@ static double norm_flops(double rows, double cols, const struct chain *c)
     return 3 * 2 * m * n * n;
 }
 
+/* Bases of both sides turn, two matrices are rotated into them and one out of them, two Gram matrices. */
+static double soap_flops(double rows, double cols, const struct chain *c)
+{
+    double squares = rows * rows * rows + cols * cols * cols;
+    (void)c;
+    return 16.0 / 3 * squares + 8 * rows * cols * (rows + cols);
+}
+
+/* As soap's, and no other bases' rotation of X but the same Gram matrices. */
+static double klsoap_flops(double rows, double cols, const struct chain *c)
+{
+    return soap_flops(rows, cols, c);
+}
+
+/* Bases turn, Gram matrices are rotated into them, X is rotated in and out. */
+static double covpower_flops(double rows, double cols, const struct chain *c)
+{
+    double squares = rows * rows * rows + cols * cols * cols;
+    (void)c;
+    return (16.0 / 3 + 4) * squares + 6 * rows * cols * (rows + cols);
+}
+
+/* Eigenvectors of both sides, about 9 n^3 each. */
+static double eigen_flops(double rows, double cols, const struct chain *c)
+{
+    double squares = rows * rows * rows + cols * cols * cols;
+    (void)c;
+    return 11 * squares + 4 * rows * cols * (rows + cols);
+}
+
+static double psgd_flops(double rows, double cols, const struct chain *c)
+{
+    double squares = rows * rows * rows + cols * cols * cols;
+    (void)c;
+    return 4 * squares + 9 * rows * cols * (rows + cols);
+}
+
 static double contra_flops(double rows, double cols, const struct chain *c)
 {
     bool gram = stage_has(chain_stage(c, STAGE_contra), "schatten4");
@@ -284,6 +321,21 @@ static int read_constant(struct line *l, const struct slot *s, struct number *x)
                : fault(l, at, "'%.*s' is one number for the whole run", s->length, s->name);
 }
 
+/* Reads "A-B", two steps. */
+static int read_span(struct line *l, struct number *x)
+{
+    char word[64], *dash;
+    const char *at = next_word(l, word);
+    x[0] = x[1] = (struct number){ .n = 1 };
+    dash = strchr(word, '-');
+    if (dash)
+        *dash++ = 0;
+    if (!dash || recipe_real(word, "step", 0, 1e9, &x[0].value[0]) ||
+        recipe_real(dash, "step", 0, 1e9, &x[1].value[0]) || !(x[1].value[0] > x[0].value[0]))
+        return fault(l, at, "expected two steps A-B, rising");
+    return 0;
+}
+
 /* Reads a flag, or the name of a number and the number. */
 static int read_option(struct line *l, struct stage_use *u)
 {
@@ -301,6 +353,8 @@ static int read_option(struct line *l, struct stage_use *u)
         }
     for (int k = slots_before(u); slot_of(row, k, &s); k++, x++)
         if (s.optional && !s.follows && same_word(word, s.name, s.length)) {
+            if (u->id == STAGE_soap && *s.name == 'g')
+                return read_span(l, x);
             if ((rc = read_constant(l, &s, x)))
                 return rc;
             return slot_of(row, k + 1, &s) && s.follows ? read_constant(l, &s, x + 1) : 0;
@@ -453,8 +507,11 @@ static int check_place(const struct line *l, const char *at, const struct chain 
 
     if (c->n == MAX_USES)
         return fault(l, at, "more than %d stages", MAX_USES);
-    static const enum stage_id once[] = { STAGE_polar, STAGE_shape, STAGE_decay,  STAGE_kernel,
-                                          STAGE_power, STAGE_soft,  STAGE_contra, STAGE_graft };
+    static const enum stage_id once[] = { STAGE_polar,    STAGE_shape,    STAGE_decay,
+                                          STAGE_kernel,   STAGE_power,    STAGE_soft,
+                                          STAGE_contra,   STAGE_graft,    STAGE_soap,
+                                          STAGE_klsoap,   STAGE_covpower, STAGE_shampoo,
+                                          STAGE_sinkhorn, STAGE_psgd };
     bool polar = chain_stage(c, STAGE_polar) || chain_stage(c, STAGE_power);
     for (size_t k = 0; k < sizeof once / sizeof *once; k++)
         if (id == once[k] && chain_stage(c, id))
@@ -499,6 +556,13 @@ static int check_words(const struct line *l, const char *at, const struct chain 
     }
     if (u->id == STAGE_contra && stage_has(u, "power5") + stage_has(u, "schatten4") != 1)
         return fault(l, at, "contra is power5 or schatten4");
+    if (u->id == STAGE_soap && (!stage_has(u, "second") || stage_has(u, "g") == stage_has(u, "X") ||
+                                stage_has(u, "X") != stage_has(u, "late")))
+        return fault(l, at, "a soap is 'second g' or 'second X late'");
+    if (u->id == STAGE_momentum && stage_has(u, "first") && stage_has(u, "corrected"))
+        return fault(l, at, "a momentum is corrected or first");
+    if (u->id == STAGE_soap && u->number[3].value[0] > 0 && !stage_has(u, "norm"))
+        return fault(l, at, "a gate is of a soap with norm");
     if (stage_has(u, "round") && !chain_stage(c, STAGE_polar))
         return fault(l, at, "round is to the type of polar, which does not stand before it");
     if (u->id == STAGE_shape && stage_has(u, "spectral") && u->number[0].value[0] > 0)
@@ -916,9 +980,9 @@ bool stage_has(const struct stage_use *u, const char *flag)
 
 bool stage_mean(const struct stage_row *row, int k)
 {
-    static const char *const means[] = { "MU", "B", "B1", "B2" };
+    static const char *const means[] = { "MU", "B", "B1", "B2", "BS" };
     struct slot s;
-    for (int i = 0; i < 4 && slot_of(row, k, &s); i++)
+    for (int i = 0; i < 5 && slot_of(row, k, &s); i++)
         if (same_word(means[i], s.name, s.length))
             return true;
     return false;
@@ -945,6 +1009,15 @@ const struct stage_use *rule_of_matrices(const struct rule *r)
     for (int c = 0; c < rule_chains(r); c++)
         for (int k = 0; k < r->chain[c].n; k++)
             if (!(stage_rows[r->chain[c].use[k].id].what & STAGE_EACH))
+                return &r->chain[c].use[k];
+    return NULL;
+}
+
+const struct stage_use *rule_what(const struct rule *r, unsigned what)
+{
+    for (int c = 0; c < rule_chains(r); c++)
+        for (int k = 0; k < r->chain[c].n; k++)
+            if (stage_rows[r->chain[c].use[k].id].what & what)
                 return &r->chain[c].use[k];
     return NULL;
 }

@@ -12,15 +12,54 @@
 #define NO_STATE STATES({ NULL, EACH, DT_NONE, NULL })
 
 /* X <- the running mean of X; nesterov: X + MU (mean - X). sum: MU M + X in place of the mean, X + MU M.
- * corrected: over 1 - MU^t, which is the mean of ones. */
-STAGE(momentum, "MU", "nesterov sum corrected", STAGE_BEFORE | STAGE_EACH, NULL,
-      STATES({ "momentum", EACH, DT_F32, NULL }, { "momentum_age", ONE, DT_F32, "corrected" }))
+ * corrected: over 1 - MU^t, which is the mean of ones. first: the first update's X is taken as 0. */
+STAGE(momentum, "MU", "nesterov sum corrected first", STAGE_BEFORE | STAGE_EACH, NULL,
+      STATES({ "momentum", EACH, DT_F32, NULL }, { "momentum_age", ONE, DT_F32, "corrected" },
+             { "momentum_begun", ONE, DT_F32, "first" }))
 /* A term B*A of a kernel: A times the running mean of X, added to the terms before; c: over 1 - B^t. The last,
  * with nesterov, adds MU (sum - X) to X. One word of a line makes a use of each term. */
 STAGE(kernel, "B A MU=0", "c first nesterov", STAGE_BEFORE | STAGE_EACH, NULL,
       STATES({ "kernel", EACH, DT_F32, NULL }, { "kernel_age", ONE, DT_F32, "c" }))
 /* X <- B1 M + (1 - B1) X, then M <- B2 M + (1 - B2) X. */
 STAGE(lion, "B1 B2", "", STAGE_BEFORE | STAGE_EACH, NULL, STATES({ "lion", EACH, DT_F32, NULL }))
+/* X, in bases in which the running means of g g' and g' g become diagonal, over the root of its running second
+ * moment there. late: X passes in the first update, and bases are sorted; gate A-B: X moves towards it by as much
+ * as the two agree, from step A on less than a part, from B on all of it. */
+STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm", STAGE_BEFORE | STAGE_PRODUCTS,
+      soap_flops,
+      STATES({ "soap_left", LEFT_SQUARE, DT_F32, NULL },
+             { "soap_right", RIGHT_SQUARE, DT_F32, NULL },
+             { "soap_left_q", LEFT_SQUARE, DT_F32, NULL },
+             { "soap_right_q", RIGHT_SQUARE, DT_F32, NULL }, { "soap_second", EACH, DT_F32, NULL },
+             { "soap_updates", ONE, DT_F32, NULL }))
+/* X, in the bases of covariances that are whitened from the other side, over the root of g's running second moment
+ * there + E; the first update moves nothing. */
+STAGE(klsoap, "B BS E init=0.1", "", STAGE_BEFORE | STAGE_PRODUCTS, klsoap_flops,
+      STATES({ "klsoap_left", LEFT_SQUARE, DT_F32, NULL },
+             { "klsoap_right", RIGHT_SQUARE, DT_F32, NULL },
+             { "klsoap_left_q", LEFT_SQUARE, DT_F32, NULL },
+             { "klsoap_right_q", RIGHT_SQUARE, DT_F32, NULL },
+             { "klsoap_second", EACH, DT_F32, NULL }, { "klsoap_left_e", LEFT_LINE, DT_F32, NULL },
+             { "klsoap_right_e", RIGHT_LINE, DT_F32, NULL },
+             { "klsoap_updates", ONE, DT_F32, NULL }))
+/* X times the power -G of its own covariances, from both sides, by their bases, which begin at random. */
+STAGE(covpower, "G B", "", STAGE_BEFORE | STAGE_PRODUCTS, covpower_flops,
+      STATES({ "covpower_left", LEFT_SQUARE, DT_F32, NULL },
+             { "covpower_right", RIGHT_SQUARE, DT_F32, NULL },
+             { "covpower_left_q", LEFT_SQUARE, DT_F32, NULL },
+             { "covpower_right_q", RIGHT_SQUARE, DT_F32, NULL }))
+/* X times the power P of the running means of g g' and g' g, corrected, from both sides. */
+STAGE(shampoo, "B P eps=0", "both pinv", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
+      STATES({ "shampoo_left", LEFT_SQUARE, DT_F32, NULL },
+             { "shampoo_right", RIGHT_SQUARE, DT_F32, NULL }, { "shampoo_age", ONE, DT_F32, NULL }))
+/* X, in the eigenvectors of the running means of g g' and g' g, with the squares of its lines made alike N times. */
+STAGE(sinkhorn, "B N", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
+      STATES({ "sinkhorn_left", LEFT_SQUARE, DT_F32, NULL },
+             { "sinkhorn_right", RIGHT_SQUARE, DT_F32, NULL }))
+/* X whitened by two triangular factors, which move by a step P of PSGD with a random probe. */
+STAGE(psgd, "P", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, psgd_flops,
+      STATES({ "psgd_left", LEFT_SQUARE, DT_F32, NULL },
+             { "psgd_right", RIGHT_SQUARE, DT_F32, NULL }, { "psgd_updates", ONE, DT_F32, NULL }))
 /* X <- X / (the root of the running mean of g^2 + EPS). */
 STAGE(second, "B EPS", "corrected", STAGE_BEFORE | STAGE_EACH, NULL,
       STATES({ "second", EACH, DT_F32, NULL }, { "second_age", ONE, DT_F32, "corrected" }))

@@ -61,6 +61,10 @@ static void add_stage(struct table *t, int chain, int use)
         switch (row->state[k].extent) {
         case EACH: break;
         case LONG_SIDE: *(column ? &s->rows : &s->cols) = 1; break;
+        case LEFT_SQUARE: s->cols = s->rows; break;
+        case RIGHT_SQUARE: s->rows = s->cols; break;
+        case LEFT_LINE: s->cols = 1; break;
+        case RIGHT_LINE: s->rows = 1; break;
         case ONE: /* of a table, of which ranks hold rows, each holds it */
             s->rows = s->cols = 1;
             s->sharded &= s->matrices > 1;

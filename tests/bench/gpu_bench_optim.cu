@@ -1,9 +1,10 @@
 /* gpu_bench_optim.cu - times of the optimizer's kernels at record 61's shapes, beside their floors.
  *
- *     gpu_bench_optim [polar|plans|normuon|adam]
+ *     gpu_bench_optim [polar|plans|normuon|adam|soap]
  *
  * One op alone; plans: polar, and the ways to cut its products; normuon: all of its ops, one bank
- * after the other and in branches; adam: with each form of its numbers beside a copy, worst first.
+ * after the other and in branches; adam: with each form of its numbers beside a copy, worst first;
+ * soap: its ops on track 3's banks, and all of a step; FLOPs are six times the definition's.
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
@@ -766,6 +767,100 @@ static void bench_normuons(void)
     }
 }
 
+/* -- soap ------------------------------------------------------------------------------------ */
+
+struct soap_bank {
+    int n;
+    int64_t rows, cols;
+    struct tensor x, g, p, half, second, s[2], q[2], updates;
+};
+
+static soap_bank soap_of(int n, int64_t rows, int64_t cols)
+{
+    soap_bank b = { n, rows, cols };
+    for (struct tensor *t : { &b.x, &b.g, &b.p, &b.half, &b.second })
+        *t = filled(DT_F32, n * rows, cols, t == &b.second ? 0 : 1);
+    for (int side = 0; side < 2; side++) {
+        int64_t k = side ? cols : rows;
+        b.s[side] = filled(DT_F32, n * k, k, 0), b.q[side] = filled(DT_F32, n * k, k, 0);
+        o->cosine_basis(o, b.q[side], n, 1, side, NULL);
+    }
+    b.updates = filled(DT_F32, n, 1, 1);
+    return b;
+}
+
+static void rotate(const soap_bank &b, struct tensor to, struct tensor from, bool out)
+{
+    struct multiply left = {}, right = {};
+    left.ta = !out, right.tb = out;
+    o->multiply(o, b.half, b.q[0], from, b.n, &left);
+    o->multiply(o, to, b.half, b.q[1], b.n, &right);
+}
+
+static void turn_side(const soap_bank &b, int side)
+{
+    struct basis_turn t = {};
+    t.sort = true, t.v = b.second, t.right = side;
+    o->turn(o, b.q[side], b.s[side], b.n, &t);
+}
+
+static void grow(const soap_bank &b, const real *blend)
+{
+    for (int side = 0; side < 2; side++) {
+        struct multiply m = {};
+        m.ta = side, m.tb = !side, m.blend = blend;
+        o->multiply(o, b.s[side], b.p, b.p, b.n, &m);
+    }
+}
+
+/* What stage soap does, as optim/rules.c queues it. */
+static void soap_once(const soap_bank &b, const real *numbers)
+{
+    rotate(b, b.p, b.g, false);
+    grow(b, numbers);
+    rotate(b, b.x, b.x, false);
+    o->whiten(o, b.x, b.second, b.p, b.n, WHITEN_OWN, numbers, numbers + 1,
+              (const real *)b.updates.data, NULL);
+    rotate(b, b.x, b.x, true);
+    turn_side(b, 0);
+    turn_side(b, 1);
+}
+
+static void bench_soap(void)
+{
+    static const int64_t shape[][3] = { { 12, 768, 768 }, { 12, 3072, 768 } };
+    static const int times_of[] = { 4, 2 }; /* q, k, v, o; up, down */
+    real given[2] = { 0.1f, 1e-8f };
+    double sum = 0, SIX = 6; /* products of bf16 for one of f32 */
+    char name[80];
+
+    for (int i = 0; i < 2; i++) {
+        anew();
+        const real *numbers = (const real *)number(given, sizeof given);
+        int n = (int)shape[i][0];
+        double r = (double)shape[i][1], k = (double)shape[i][2],
+               cubes[2] = { r * r * r, k * k * k };
+        soap_bank b = soap_of(n, shape[i][1], shape[i][2]);
+        for (int step = 0; step < 3; step++)
+            draw(b.p, 1), grow(b, numbers);
+        for (int side = 0; side < 2; side++) {
+            snprintf(name, sizeof name, "turn %d of %d", n, (int)(side ? k : r));
+            row(name, time_of(1, [&](int) { turn_side(b, side); }), 0,
+                SIX * n * 16.0 / 3 * cubes[side]);
+        }
+        snprintf(name, sizeof name, "rotate %d of %dx%d", n, (int)r, (int)k);
+        row(name, time_of(1, [&](int) { rotate(b, b.p, b.g, false); }), 0,
+            SIX * n * 2 * r * k * (r + k));
+        snprintf(name, sizeof name, "covariances of %d of %dx%d", n, (int)r, (int)k);
+        row(name, time_of(1, [&](int) { grow(b, numbers); }), 0, SIX * n * r * k * (r + k));
+        snprintf(name, sizeof name, "soap %d of %dx%d", n, (int)r, (int)k);
+        times t = time_of(1, [&](int) { soap_once(b, numbers); });
+        row(name, t, 0, SIX * n * (16.0 / 3 * (cubes[0] + cubes[1]) + 7 * r * k * (r + k)));
+        sum += times_of[i] * t.median;
+    }
+    printf("soap of track 3's 72 matrices: %.1f ms\n", sum / 1000);
+}
+
 int main(int argc, char **argv)
 {
     bool plans = argc > 1 && !strcmp(argv[1], "plans"), all = argc == 1;
@@ -779,6 +874,10 @@ int main(int argc, char **argv)
     head();
     if (normuon) {
         bench_normuons();
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "soap")) {
+        bench_soap();
         return 0;
     }
     double copy_rate = bench_copy();

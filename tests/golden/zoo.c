@@ -22,7 +22,7 @@
 #include "../kernels/ops_cuda.h"
 #endif
 
-enum { MAX_STEPS = 64 };
+enum { MAX_STEPS = 64, MAX_PROBE = 2048 };
 static const char *device = "cpu", *polar = "f32", *own_line = NULL, *own_around = NULL;
 
 /* One matrix of one file. */
@@ -34,6 +34,7 @@ struct run {
     struct optim z;
     struct ops *o;
     struct comm *comm;
+    float probe[MAX_PROBE]; /* of a psgd on a CPU */
     double tolerance;
     double worst, worst_state; /* relative errors */
     int compared;
@@ -166,7 +167,8 @@ static void compare_weight(struct run *u, int step)
     bool ahead = u->recipe->optimizer.around.kind == AROUND_LOOKAHEAD;
     float *got =
         floats_of(u->o, ahead ? optim_state(&u->z.p[0], "around_before") : u->banks.p[0].w);
-    note(u, distance(got, want, init, n), &u->worst);
+    bool moved = memcmp(want, init, (size_t)n * sizeof *want);
+    note(u, distance(got, want, moved ? init : NULL, n), &u->worst);
     free(want), free(init), free(got);
 }
 
@@ -207,7 +209,84 @@ static void compare_states(struct run *u, int step)
     }
 }
 
+/* -- bases that a file gives --------------------------------------------------------------------- */
+
+/* to (n,n) = op(a) b. */
+static void product(double *to, const double *a, bool turned, const double *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            to[i * n + j] = 0;
+            for (int k = 0; k < n; k++)
+                to[i * n + j] += a[turned ? k * n + i : i * n + k] * b[k * n + j];
+        }
+}
+
+/* The covariance q s q' of a side, seen in the given basis, which takes q's place. */
+static void change_basis(struct run *u, struct tensor s, struct tensor q, const float *given)
+{
+    int n = (int)q.cols, nn = n * n;
+    double *turn = malloc((size_t)nn * 4 * sizeof *turn), *to = turn + nn, *t = to + nn;
+    double *inner = t + nn;
+    float *old = floats_of(u->o, q), *cov = floats_of(u->o, s);
+    for (int i = 0; i < nn; i++)
+        t[i] = (double)old[i], to[i] = (double)given[i], inner[i] = (double)cov[i];
+    product(turn, t, true, to, n); /* q' given */
+    product(t, inner, false, turn, n);
+    product(inner, turn, true, t, n);
+    for (int i = 0; i < nn; i++)
+        cov[i] = (float)inner[i];
+    floats_to(u->o, s, cov);
+    floats_to(u->o, q, given);
+    free(turn), free(old), free(cov);
+}
+
+/* Takes the bases after step 1, which are not unique where a gradient has not the rank of a side, and where they
+ * were used in step 1, which is then rounding noise, the weights, too. */
+static void take_bases(struct run *u)
+{
+    static const char *const word[] = { "soap", "klsoap" }, *const side[] = { "left", "right" };
+    for (int k = 0; k < 4; k++) {
+        char s[32], q[32], theirs[32];
+        int64_t n;
+        snprintf(s, sizeof s, "%s_%s", word[k / 2], side[k % 2]);
+        snprintf(q, sizeof q, "%s_%s_q", word[k / 2], side[k % 2]);
+        snprintf(theirs, sizeof theirs, "state.q_%s", side[k % 2]);
+        struct tensor basis = optim_state(&u->z.p[0], q);
+        float *given = tensor_named(u->g, 1, theirs, u->matrix, &n);
+        if (given && basis.data)
+            change_basis(u, optim_state(&u->z.p[0], s), basis, given);
+        free(given);
+    }
+    char begin[64];
+    int64_t n;
+    snprintf(begin, sizeof begin, "init.q_left.%s", u->matrix);
+    float *after = tensor_named(u->g, 1, "after", u->matrix, &n);
+    if (after && st_find(u->g->h, begin))
+        floats_to(u->o, u->banks.p[0].w, after);
+    free(after);
+}
+
 /* -- a run --------------------------------------------------------------------------------------- */
+
+/* Bases that a file begins with: random, or of the first gradient. */
+static void take_start(struct run *u)
+{
+    static const char *const name[][2] = { { "cov_Q", "covpower_right_q" },
+                                           { "out_Q", "covpower_left_q" },
+                                           { "q_left", "soap_left_q" },
+                                           { "q_right", "soap_right_q" } };
+    for (int k = 0; k < 4; k++) {
+        int64_t n;
+        struct tensor q = optim_state(&u->z.p[0], name[k][1]);
+        char key[64];
+        snprintf(key, sizeof key, "init.%s.%s", name[k][0], u->matrix);
+        float *given = golden_floats(u->g, key, &n);
+        if (given && q.data)
+            floats_to(u->o, q, given);
+        free(given);
+    }
+}
 
 static int start(struct run *u)
 {
@@ -220,6 +299,7 @@ static int start(struct run *u)
     float *init = tensor_named(u->given, 0, "init", u->matrix, &n);
     floats_to(u->o, u->banks.p[0].w, init);
     free(init);
+    take_start(u);
     u->z.most_lr = 1; /* of the file's multipliers */
     if (u->recipe->optimizer.around.kind)
         optim_around(&u->z, 0, true);
@@ -247,11 +327,20 @@ static int one_step(struct run *u, int step)
     at.lr = multiplier(u->g, step);
     floats_to(u->o, u->banks.p[0].g, g);
     free(g);
+    float *probe = tensor_named(u->g, step, "noise", u->matrix, &n);
+    if (probe) {
+        struct tensor t = u->banks.p[0].w;
+        u->z.probe = tensor_of(u->probe, DT_F32, t.rows, t.cols);
+        memcpy(u->probe, probe, (size_t)n * sizeof *probe);
+    }
+    free(probe);
     optim_prepare(&u->z, &at);
     optim_step(&u->z);
     optim_finish(&u->z, &at);
     if ((rc = u->o->sync(u->o)) || (rc = u->comm->status(u->comm)))
         return rc;
+    if (step == 1)
+        take_bases(u);
     compare_weight(u, step);
     compare_states(u, step);
     return 0;

@@ -1,0 +1,410 @@
+/* turn.cu - one step of the QR iteration of n bases, by Cholesky factors and products.
+ *
+ * Contract: op_list.h, optimizers.md 4.8. S = G G', G lower; G' is upper, so S and G have the same Q-factor:
+ * G' G = H H', q = G H^-T, and H' H = q' S q is the next S. All products are packed ones (split.h). Some
+ * matrices at a time, for which the launches are
+ *     order          the falling diagonal's order, and the least pivot of each line        a block a matrix
+ *     gather         S, v and Q in that order
+ *     cholesky       columns of 128 from the left: the product of what is factored, `factor` of the diagonal
+ *                    block, which also inverts it, the product by that inverse              twice
+ *     gram           G' G and H' H, lower halves in columns of 768, whose rows begin at the diagonal
+ *     solve          q from the left, columns of 128, in place of G
+ *     clean          Q q less half of Q q (Q q)'(Q q) - I, that product rounded to bf16
+ * A pivot not above its bound, NaN included, becomes the bound, and its column below 0: where S is singular q keeps
+ * unit vectors, and S = 0 gives I. Bounds: r s_jj with r = 2^-20 and 1e-30; of a dense S 2^-22 and 2^-24 of the
+ * largest s_jj.
+ * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, 5/8 k^3 twice or more for the Gram matrices, 2 k^3 for Q q,
+ * 5/4 k^3 for E; 2 k^3 in bf16. Workspace: 36 k^2 bytes a matrix.
+ */
+#include "gpu.h"
+#include "optim.h"
+#include "split.h"
+
+enum { THREADS = 256, PANEL = CHUNK, GRAM = 768, LINES = 8 };
+
+/* A group of matrices at work. */
+struct group {
+    struct cuda_ops *c;
+    int n, k;
+    int64_t stride; /* k k */
+    float *x0, *x1, *x2, *inverse, *panel, *bound;
+    int *order;
+    struct packed a, b, small_a, small_b;
+};
+
+/* -- order ----------------------------------------------------------------------------------------- */
+
+/* Returns a key that any two lines have an order by: NaN is the least. */
+__device__ __forceinline__ float key_of(float x) { return x == x ? x : -INFINITY; }
+
+static __global__ void __launch_bounds__(THREADS)
+    order_lines(int *order, float *bound, const float *s, int k, bool sort, bool dense)
+{
+    __shared__ float most[THREADS / 32];
+    float largest = 0;
+
+    s += (int64_t)blockIdx.x * k * k, order += (int64_t)blockIdx.x * k;
+    bound += (int64_t)blockIdx.x * k;
+    for (int i = threadIdx.x; i < k; i += THREADS)
+        largest = fmaxf(largest, s[(int64_t)i * (k + 1)]);
+    largest = warp_max(largest);
+    if (threadIdx.x % 32 == 0)
+        most[threadIdx.x / 32] = largest;
+    __syncthreads();
+    for (int i = 0; i < THREADS / 32; i++)
+        largest = fmaxf(largest, most[i]);
+    for (int i = threadIdx.x; i < k; i += THREADS) {
+        float at = s[(int64_t)i * (k + 1)];
+        int before = sort ? 0 : i;
+        for (int j = 0; sort && j < k; j++) {
+            float other = key_of(s[(int64_t)j * (k + 1)]);
+            before += other > key_of(at) || (other == key_of(at) && j < i);
+        }
+        order[before] = i;
+        bound[before] = dense ? fmaxf(fmaxf(0x1p-22f * at, 0x1p-24f * largest), 1e-30f)
+                              : fmaxf(0x1p-20f * at, 1e-30f);
+    }
+}
+
+/* The least pivots of a matrix whose own diagonal bounds them. */
+static __global__ void __launch_bounds__(THREADS) bound_lines(float *bound, const float *s, int k)
+{
+    s += (int64_t)blockIdx.x * k * k;
+    for (int i = threadIdx.x; i < k; i += THREADS)
+        bound[(int64_t)blockIdx.x * k + i] = fmaxf(0x1p-20f * s[(int64_t)i * (k + 1)], 1e-30f);
+}
+
+/* to = s with columns in the order, and with `rows` rows, too: a block a row. */
+static __global__ void __launch_bounds__(THREADS)
+    gather(float *to, const float *s, const int *order, int k, bool rows)
+{
+    int64_t at = (int64_t)blockIdx.y * k * k;
+    order += (int64_t)blockIdx.y * k;
+    s += at + (int64_t)(rows ? order[blockIdx.x] : blockIdx.x) * k;
+    to += at + (int64_t)blockIdx.x * k;
+    for (int i = threadIdx.x; i < k; i += THREADS)
+        to[i] = s[order[i]];
+}
+
+/* v's rows, or columns, in the order: a block takes LINES lines along them through shared memory. */
+static __global__ void __launch_bounds__(THREADS)
+    sort_second(float *v, const int *order, int rows, int cols, bool right,
+                const struct step_gate *gate)
+{
+    extern __shared__ float line[];
+    int k = right ? cols : rows, others = right ? rows : cols, first = blockIdx.x * LINES;
+    int many = min(LINES, others - first);
+
+    if (gate && gate->skip)
+        return;
+    order += (int64_t)blockIdx.y * k, v += (int64_t)blockIdx.y * rows * cols;
+    for (int i = threadIdx.x; i < k * many; i += THREADS) {
+        int a = right ? i / k : i % many, b = right ? i % k : i / many;
+        line[a * k + b] =
+            v[right ? (int64_t)(first + a) * cols + b : (int64_t)b * cols + first + a];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < k * many; i += THREADS) {
+        int a = right ? i / k : i % many, b = right ? i % k : i / many;
+        v[right ? (int64_t)(first + a) * cols + b : (int64_t)b * cols + first + a] =
+            line[a * k + order[b]];
+    }
+}
+
+/* -- cholesky ------------------------------------------------------------------------------------- */
+
+/* Factors the diagonal block at `first`, of w lines, in place, with zeros above, and inverts it. panel: the inverse
+ * without the rows of guarded columns, which leaves those below 0. A block a matrix. */
+static __global__ void __launch_bounds__(THREADS)
+    factor(float *x, float *inverse, float *panel, const float *bound, int k, int first, int w,
+           int blocks)
+{
+    extern __shared__ float shared[];
+    float(*l)[PANEL + 1] = (float(*)[PANEL + 1]) shared;
+    float(*inv)[PANEL + 1] = l + PANEL;
+    __shared__ bool guarded[PANEL];
+    int t = threadIdx.x;
+
+    x += (int64_t)blockIdx.x * k * k + (int64_t)first * (k + 1);
+    bound += (int64_t)blockIdx.x * k + first;
+    inverse += ((int64_t)blockIdx.x * blocks + first / PANEL) * PANEL * PANEL;
+    panel += (int64_t)blockIdx.x * PANEL * PANEL;
+    for (int i = t; i < w * w; i += THREADS)
+        l[i / w][i % w] = x[(int64_t)(i / w) * k + i % w];
+    for (int i = t; i < PANEL * PANEL; i += THREADS)
+        inv[i / PANEL][i % PANEL] = 0;
+    __syncthreads();
+    for (int j = 0; j < w; j++) {
+        float pivot = l[j][j], least = bound[j];
+        bool guard = !(pivot > least);
+        float root_of = sqrtf(guard ? least : pivot), over = 1 / root_of;
+        __syncthreads();
+        for (int i = j + 1 + t; i < w; i += THREADS)
+            l[i][j] = guard ? 0 : l[i][j] * over;
+        if (t == 0)
+            l[j][j] = root_of, guarded[j] = guard;
+        __syncthreads();
+        int left = w - j - 1;
+        for (int i = t; i < left * left; i += THREADS) {
+            int r = j + 1 + i / left, c = j + 1 + i % left;
+            if (c <= r)
+                l[r][c] = fmaf(-l[r][j], l[c][j], l[r][c]);
+        }
+        __syncthreads();
+    }
+    /* Row by row: a thread has a column of the inverse. */
+    for (int i = 0; i < w; i++) {
+        if (t <= i) {
+            float sum = i == t;
+            for (int m = t; m < i; m++)
+                sum = fmaf(-l[i][m], inv[m][t], sum);
+            inv[i][t] = sum / l[i][i];
+        }
+    }
+    __syncthreads();
+    for (int i = t; i < w * w; i += THREADS)
+        x[(int64_t)(i / w) * k + i % w] = i % w > i / w ? 0 : l[i / w][i % w];
+    for (int i = t; i < PANEL * PANEL; i += THREADS) {
+        int r = i / PANEL, c = i % PANEL;
+        inverse[i] = inv[r][c];
+        panel[i] = r < w && !guarded[r] ? inv[r][c] : 0;
+    }
+}
+
+/* Zeros above the diagonal blocks: rows 0 .. first of w columns. */
+static __global__ void __launch_bounds__(THREADS) clear_above(float *x, int k, int first, int w)
+{
+    x += (int64_t)blockIdx.y * k * k + first;
+    for (int i = blockIdx.x * THREADS + threadIdx.x; i < first * w; i += gridDim.x * THREADS)
+        x[(int64_t)(i / w) * k + i % w] = 0;
+}
+
+enum { FACTOR_SHARED = 2 * PANEL * (PANEL + 1) * (int)sizeof(float) };
+
+/* x's lower half becomes its factor, with zeros above; g.a and g.b hold it packed, g.inverse its diagonal blocks'
+ * inverses. */
+static void cholesky(const struct group &g, float *x)
+{
+    struct cuda_ops *c = g.c;
+    int blocks = div_up(g.k, PANEL);
+
+    if (!CUDA_TRY(c, cudaFuncSetAttribute(factor, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          FACTOR_SHARED)))
+        return;
+    for (int j = 0; j < blocks && !c->failed; j++) {
+        int first = j * PANEL, w = min((int)PANEL, g.k - first), below = g.k - first - w;
+        float *column = x + (int64_t)first * g.k + first, *under = column + (int64_t)w * g.k;
+        if (j)
+            packed_product(c, column, g.k, g.stride, g.a, first, w + below, g.b, first, w, 0, j, -1,
+                           true, g.n);
+        factor<<<g.n, THREADS, FACTOR_SHARED, c->stream>>>(x, g.inverse, g.panel, g.bound, g.k,
+                                                           first, w, blocks);
+        CUDA_LAUNCHED(c);
+        if (below) {
+            pack(c, g.small_a, 0, 0, under, g.k, g.stride, below, w, false, g.n);
+            pack(c, g.small_b, 0, 0, g.panel, PANEL, PANEL * PANEL, w, w, false, g.n);
+            packed_product(c, under, g.k, g.stride, g.small_a, 0, below, g.small_b, 0, w, 0, 1, 1,
+                           false, g.n);
+        }
+        pack(c, g.a, first, j, column, g.k, g.stride, w + below, w, false, g.n);
+        pack(c, g.b, first, j, column, g.k, g.stride, w + below, w, false, g.n);
+        if (j && !c->failed) {
+            clear_above<<<dim3(div_up((int64_t)first * w, 4 * THREADS), g.n), THREADS, 0,
+                          c->stream>>>(x, g.k, first, w);
+            CUDA_LAUNCHED(c);
+        }
+    }
+}
+
+/* x <- x H^-T, x lower; g.b holds H packed, g.inverse its diagonal blocks' inverses. */
+static void solve(const struct group &g, float *x)
+{
+    struct cuda_ops *c = g.c;
+    int blocks = div_up(g.k, PANEL);
+
+    for (int j = 0; j < blocks && !c->failed; j++) {
+        int first = j * PANEL, w = min((int)PANEL, g.k - first);
+        float *column = x + first;
+        const float *inverse = g.inverse + (int64_t)j * PANEL * PANEL;
+        if (j)
+            packed_product(c, column, g.k, g.stride, g.a, 0, g.k, g.b, first, w, 0, j, -1, true,
+                           g.n);
+        pack(c, g.small_a, 0, 0, column, g.k, g.stride, g.k, w, false, g.n);
+        pack(c, g.small_b, 0, 0, inverse, PANEL, (int64_t)blocks * PANEL * PANEL, w, w, false, g.n);
+        packed_product(c, column, g.k, g.stride, g.small_a, 0, g.k, g.small_b, 0, w, 0, 1, 1, false,
+                       g.n);
+        pack(c, g.a, 0, j, column, g.k, g.stride, g.k, w, false, g.n);
+    }
+}
+
+/* to's lower half, in columns of GRAM, = x' x, x lower or, where it is `whole`, not. */
+static void gram(const struct group &g, float *to, const float *x, bool whole)
+{
+    struct cuda_ops *c = g.c;
+    pack(c, g.a, 0, 0, x, g.k, g.stride, g.k, g.k, true, g.n);
+    pack(c, g.b, 0, 0, x, g.k, g.stride, g.k, g.k, true, g.n);
+    for (int first = 0; first < g.k; first += GRAM) {
+        int w = min((int)GRAM, g.k - first);
+        packed_product(c, to + (int64_t)first * (g.k + 1), g.k, g.stride, g.a, first, g.k - first,
+                       g.b, first, w, whole ? 0 : first / CHUNK, g.a.chunks, 1, false, g.n);
+    }
+}
+
+/* -- a turn ---------------------------------------------------------------------------------------- */
+
+/* to = x's lower half on both sides, with `diagonal` added to the diagonal. */
+static __global__ void __launch_bounds__(THREADS)
+    mirror(float *to, const float *x, int k, float diagonal, const struct step_gate *gate)
+{
+    __shared__ float tile[32][33];
+    int r0 = blockIdx.y * 32, c0 = blockIdx.x * 32;
+    if ((gate && gate->skip) || c0 > r0)
+        return;
+    to += (int64_t)blockIdx.z * k * k, x += (int64_t)blockIdx.z * k * k;
+    for (int i = threadIdx.x; i < 1024; i += THREADS) {
+        int r = r0 + i / 32, c = c0 + i % 32;
+        tile[i / 32][i % 32] = r < k && c < k && c <= r ? x[(int64_t)r * k + c] : 0;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 1024; i += THREADS) {
+        int a = i / 32, b = i % 32, r = r0 + a, c = c0 + b;
+        if (r < k && c < k && c <= r)
+            to[(int64_t)r * k + c] = tile[a][b] + (r == c ? diagonal : 0);
+        if (c0 + a < k && r0 + b < k && c0 + a < r0 + b)
+            to[(int64_t)(c0 + a) * k + r0 + b] = tile[b][a];
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    keep(float *q, const float *x, int64_t count, const struct step_gate *gate)
+{
+    if (gate && gate->skip)
+        return;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * THREADS)
+        q[i] = x[i];
+}
+
+static void launch_mirror(const struct group &g, float *to, const float *x, float diagonal,
+                          const struct step_gate *gate)
+{
+    if (g.c->failed)
+        return;
+    mirror<<<dim3(div_up(g.k, 32), div_up(g.k, 32), g.n), THREADS, 0, g.c->stream>>>(
+        to, x, g.k, diagonal, gate);
+    CUDA_LAUNCHED(g.c);
+}
+
+static void launch_gather(const struct group &g, float *to, const float *x, bool rows)
+{
+    if (g.c->failed)
+        return;
+    gather<<<dim3(g.k, g.n), THREADS, 0, g.c->stream>>>(to, x, g.order, g.k, rows);
+    CUDA_LAUNCHED(g.c);
+}
+
+/* x0 <- q' s q of a dense s. */
+static void see_dense(const struct group &g, const float *s, const float *q)
+{
+    pack(g.c, g.a, 0, 0, s, g.k, g.stride, g.k, g.k, false, g.n);
+    pack(g.c, g.b, 0, 0, q, g.k, g.stride, g.k, g.k, true, g.n);
+    packed_product(g.c, g.x1, g.k, g.stride, g.a, 0, g.k, g.b, 0, g.k, 0, g.a.chunks, 1, false,
+                   g.n);
+    pack(g.c, g.a, 0, 0, q, g.k, g.stride, g.k, g.k, true, g.n);
+    pack(g.c, g.b, 0, 0, g.x1, g.k, g.stride, g.k, g.k, true, g.n);
+    packed_product(g.c, g.x0, g.k, g.stride, g.a, 0, g.k, g.b, 0, g.k, 0, g.a.chunks, 1, false,
+                   g.n);
+}
+
+/* x1 <- x2 times x0, made orthogonal to rounding. */
+static void turn_basis(const struct group &g)
+{
+    struct cuda_ops *c = g.c;
+    pack(c, g.a, 0, 0, g.x2, g.k, g.stride, g.k, g.k, false, g.n);
+    pack(c, g.b, 0, 0, g.x0, g.k, g.stride, g.k, g.k, true, g.n);
+    packed_product(c, g.x1, g.k, g.stride, g.a, 0, g.k, g.b, 0, g.k, 0, g.a.chunks, 1, false, g.n);
+    gram(g, g.x2, g.x1, true);
+    launch_mirror(g, g.x0, g.x2, -1, NULL);
+    struct packed one = g.a, e = g.b;
+    one.order = e.order = SPLIT_ONE;
+    pack(c, one, 0, 0, g.x1, g.k, g.stride, g.k, g.k, false, g.n);
+    pack(c, e, 0, 0, g.x0, g.k, g.stride, g.k, g.k, true, g.n);
+    packed_product(c, g.x1, g.k, g.stride, one, 0, g.k, e, 0, g.k, 0, one.chunks, -0.5f, true, g.n);
+}
+
+static void turn_group(const struct group &g, float *q, float *s, float *v, int rows, int cols,
+                       const struct basis_turn *t)
+{
+    struct cuda_ops *c = g.c;
+    int64_t all = g.stride * g.n;
+
+    if (t->dense)
+        see_dense(g, s, q);
+    order_lines<<<g.n, THREADS, 0, c->stream>>>(g.order, g.bound, t->dense ? g.x0 : s, g.k, t->sort,
+                                                t->dense);
+    CUDA_LAUNCHED(c);
+    if (!t->dense)
+        launch_gather(g, g.x0, s, true);
+    if (t->sort && v && !c->failed) {
+        int others = t->right ? rows : cols, bytes = LINES * g.k * (int)sizeof(float);
+        if (!CUDA_TRY(c, cudaFuncSetAttribute(sort_second,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
+            return;
+        sort_second<<<dim3(div_up(others, LINES), g.n), THREADS, bytes, c->stream>>>(
+            v, g.order, rows, cols, t->right, t->gate);
+        CUDA_LAUNCHED(c);
+    }
+    cholesky(g, g.x0);
+    gram(g, g.x1, g.x0, false);
+    if (c->failed)
+        return;
+    bound_lines<<<g.n, THREADS, 0, c->stream>>>(g.bound, g.x1, g.k);
+    CUDA_LAUNCHED(c);
+    cholesky(g, g.x1);
+    solve(g, g.x0);
+    gram(g, g.x2, g.x1, false);
+    launch_mirror(g, s, g.x2, 0, t->gate);
+    launch_gather(g, g.x2, q, false);
+    turn_basis(g);
+    if (c->failed)
+        return;
+    keep<<<(int)min((int64_t)8 * c->sms, (all - 1) / THREADS + 1), THREADS, 0, c->stream>>>(
+        q, g.x1, all, t->gate);
+    CUDA_LAUNCHED(c);
+}
+
+void gpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const struct basis_turn *t)
+{
+    struct cuda_ops *c = cuda_of(o);
+    int k = (int)q.cols, blocks = div_up(k, PANEL);
+    int rows = (int)(t->v.rows / n), cols = (int)t->v.cols;
+    int64_t stride = (int64_t)k * k;
+    assert(q.rows == (int64_t)n * k && tensor_count(s) == tensor_count(q));
+    if (c->failed || q.rows == 0 ||
+        !CUDA_NEED(c, q.dtype == DT_F32 && s.dtype == DT_F32, "bases must be f32"))
+        return;
+    size_t square = cuda_round(4 * (size_t)stride), panel = cuda_round(4 * PANEL * PANEL);
+    size_t each = 3 * square + (blocks + 1) * panel + 2 * cuda_round(4 * (size_t)k) +
+                  packed_bytes(1, k, k, SPLIT_A) + packed_bytes(1, k, k, SPLIT_B) +
+                  packed_bytes(1, k, PANEL, SPLIT_A) + packed_bytes(1, PANEL, PANEL, SPLIT_B);
+    int many = split_at_once(n, each);
+    char *at = (char *)cuda_workspace(c, each * many);
+    if (!at)
+        return;
+    struct group g = { c, 0, k, stride };
+    g.x0 = (float *)cuda_cut(&at, square * many), g.x1 = (float *)cuda_cut(&at, square * many);
+    g.x2 = (float *)cuda_cut(&at, square * many);
+    g.inverse = (float *)cuda_cut(&at, blocks * panel * many);
+    g.panel = (float *)cuda_cut(&at, panel * many);
+    g.bound = (float *)cuda_cut(&at, cuda_round(4 * (size_t)k) * many);
+    g.order = (int *)cuda_cut(&at, cuda_round(4 * (size_t)k) * many);
+    g.a = packed_cut(&at, many, k, k, SPLIT_A), g.b = packed_cut(&at, many, k, k, SPLIT_B);
+    g.small_a = packed_cut(&at, many, k, PANEL, SPLIT_A);
+    g.small_b = packed_cut(&at, many, PANEL, PANEL, SPLIT_B);
+    for (int first = 0; first < n && !c->failed; first += many) {
+        g.n = n - first < many ? n - first : many;
+        float *v = t->v.data ? (float *)t->v.data + (int64_t)first * rows * cols : NULL;
+        turn_group(g, (float *)q.data + first * stride, (float *)s.data + first * stride, v, rows,
+                   cols, t);
+    }
+}

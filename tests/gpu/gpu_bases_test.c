@@ -1,0 +1,277 @@
+/* gpu_bases_test.c - products, turns of bases and what else the stages soap, klsoap and covpower do, on a GPU
+ * against the plain C ops.
+ *
+ * The C op turns by Householder's factor in double, the GPU by Cholesky factors and products in 24 bits. Bounds of a
+ * turn, as |gpu - cpu| / |cpu|: 1e-5 where the condition of S, its diagonal scaled to 1, is near 1, growing with it; S
+ * itself, which is a similarity, and |Q'Q - I| stay near rounding. Where S is singular Q-factors differ, and what
+ * they stand for, Q S Q', is compared. BASES_LARGE=1: sides of 3072, too. Exit 77 without a GPU.
+ */
+#include "gpu_pair.h"
+
+/* -- what a turn keeps -------------------------------------------------------------------------- */
+
+static void to_cpu(struct both b) { gpu->download(gpu, b.c.data, b.g.data, tensor_bytes(b.c)); }
+
+static struct tensor alike(struct tensor t)
+{
+    t.data = cpu->alloc(cpu, tensor_bytes(t), "test");
+    return t;
+}
+
+/* The largest |Q'Q - I| of the GPU's n bases. */
+static double lost_angles(struct both q, int n)
+{
+    int64_t k = q.c.cols;
+    struct tensor x = fetched(q.g), e = alike(q.c);
+    double most = 0;
+    cpu->multiply(cpu, e, x, x, n, &(struct multiply){ .ta = true });
+    for (int64_t i = 0; i < tensor_count(e); i++) {
+        double off = fabs(get(e, i) - (i % (k * k) / k == i % k));
+        most = off <= most ? most : off == off ? off : INFINITY;
+    }
+    free(x.data);
+    return most;
+}
+
+/* Q S Q' of the GPU's. */
+static struct tensor covariance(struct both q, struct both s, int n)
+{
+    struct tensor x = fetched(q.g), y = fetched(s.g), t = alike(q.c), l = alike(q.c);
+    cpu->multiply(cpu, t, x, y, n, &(struct multiply){ 0 });
+    cpu->multiply(cpu, l, t, x, n, &(struct multiply){ .tb = true });
+    free(x.data), free(y.data);
+    return l;
+}
+
+/* |Q S Q' - L| / |L|. */
+static double lost_covariance(struct both q, struct both s, struct tensor l, int n)
+{
+    struct tensor now = covariance(q, s, n);
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < tensor_count(l); i++)
+        off += pow(get(now, i) - get(l, i), 2), size += pow(get(l, i), 2);
+    return sqrt(off / size);
+}
+
+/* -- turn ---------------------------------------------------------------------------------------- */
+
+/* Bases, and matrices in them whose lines have sizes from 1 to `least`, of so many random terms; zero: a line that
+ * has nothing. */
+static void draw_bases(struct both q, struct both s, int n, double least, int terms, int zero)
+{
+    int k = (int)q.c.cols;
+    float *term = malloc((size_t)terms * k * sizeof *term);
+    memset(q.c.data, 0, tensor_bytes(q.c));
+    cpu->cosine_basis(cpu, q.c, n, 3, 5, NULL);
+    for (int m = 0; m < n; m++) {
+        for (int i = 0; i < terms * k; i++)
+            term[i] = i % k == zero ? 0 : (float)(normal() * pow(least, (double)(i % k) / k));
+        for (int i = 0; i < k; i++)
+            for (int j = 0; j < k; j++) {
+                double sum = 0;
+                for (int e = 0; e < terms; e++)
+                    sum += (double)term[e * k + i] * term[e * k + j] / terms;
+                set(s.c, (int64_t)m * k * k + i * k + j, sum);
+            }
+    }
+    free(term);
+    to_gpu(q), to_gpu(s);
+}
+
+static void turn_both(struct both q, struct both s, struct both v, int n, struct basis_turn t)
+{
+    struct basis_turn u = t;
+    t.v = v.c, u.v = v.g;
+    cpu->turn(cpu, q.c, s.c, n, &t), gpu->turn(gpu, q.g, s.g, n, &u);
+}
+
+static void test_turn(int n, int k, double least, double bound)
+{
+    struct both q = blank(DT_F32, (int64_t)n * k, k), s = blank(DT_F32, (int64_t)n * k, k);
+    struct both rows = drawn(DT_F32, (int64_t)n * k, 24, 1);
+    struct both columns = drawn(DT_F32, (int64_t)n * 24, k, 1);
+
+    draw_bases(q, s, n, least, 3 * k, -1);
+    struct tensor l = covariance(q, s, n);
+    for (int step = 0; step < 3; step++) {
+        struct basis_turn t = { .sort = step > 0, .right = step == 2 };
+        struct both v = step == 2 ? columns : rows;
+        turn_both(q, s, v, n, t);
+        if (!CHECK(distance(q) <= bound && distance(s) <= 1e-5) ||
+            !CHECK(lost_angles(q, n) <= 3e-6) || !CHECK_EQ(different_bytes(v), 0))
+            printf("    turn %d of %d x %d, lines to %g: q %.1e, s %.1e, angles %.1e\n", step, n, k,
+                   least, distance(q), distance(s), lost_angles(q, n));
+        to_gpu(q), to_gpu(s);
+    }
+    CHECK(lost_covariance(q, s, l, n) <= 1e-5);
+}
+
+/* A dense matrix, seen in the basis first. */
+static void test_dense(int n, int k)
+{
+    struct both q = blank(DT_F32, (int64_t)n * k, k), s = blank(DT_F32, (int64_t)n * k, k);
+    draw_bases(q, s, n, 0.2, 3 * k, -1);
+    turn_both(q, s, (struct both){ 0 }, n, (struct basis_turn){ .dense = true });
+    CHECK(distance(q) <= 1e-4 && distance(s) <= 1e-5 && lost_angles(q, n) <= 3e-6);
+}
+
+/* Of fewer terms than lines, with a line of zeros, and of zeros alone. A pivot below 2^-20 of its line drops what is
+ * left below it, of 2^-10 of the lines at most. */
+static void test_singular(int n, int k)
+{
+    struct both q = blank(DT_F32, (int64_t)n * k, k), s = blank(DT_F32, (int64_t)n * k, k);
+    for (int step = 0; step < 6; step++) {
+        if (step % 3 == 0)
+            draw_bases(q, s, n, 1, step ? 2 * k : k / 3 + 1, step ? k / 2 : -1);
+        struct tensor l = covariance(q, s, n);
+        gpu->turn(gpu, q.g, s.g, n, &(struct basis_turn){ .sort = step < 3 });
+        to_cpu(q), to_cpu(s);
+        if (!CHECK(lost_angles(q, n) <= 1e-4) || !CHECK(lost_covariance(q, s, l, n) <= 2e-3))
+            printf("    step %d of %d x %d: angles %.1e, covariance %.1e\n", step, n, k,
+                   lost_angles(q, n), lost_covariance(q, s, l, n));
+    }
+    CHECK(lost_angles(q, n) <= 3e-6); /* cleaned again */
+    struct both before = blank(DT_F32, (int64_t)n * k, k);
+    gpu->copy(gpu, before.g, q.g);
+    for (int64_t i = 0; i < tensor_count(s.c); i++)
+        set(s.c, i, 0);
+    to_gpu(s);
+    gpu->turn(gpu, q.g, s.g, n, &(struct basis_turn){ .sort = true });
+    to_cpu(q), to_cpu(before);
+    double off = 0;
+    for (int64_t i = 0; i < tensor_count(q.c); i++)
+        off = fmax(off, fabs(get(q.c, i) - get(before.c, i)));
+    CHECK(off <= 1e-6);
+}
+
+/* A step that is skipped changes no byte; NaN ends nothing. */
+static void test_skipped(int n, int k)
+{
+    struct both q = blank(DT_F32, (int64_t)n * k, k), s = blank(DT_F32, (int64_t)n * k, k);
+    struct both v = drawn(DT_F32, (int64_t)n * k, 24, 1);
+    struct step_gate gate = { .factor = 1, .skip = 1 };
+    void *c, *g;
+    numbers(&gate, sizeof gate, &c, &g);
+    draw_bases(q, s, n, 1, 2 * k, -1);
+    gpu->turn(gpu, q.g, s.g, n, &(struct basis_turn){ .sort = true, .v = v.g, .gate = g });
+    CHECK_EQ(different_bytes(q) + different_bytes(s) + different_bytes(v), 0);
+    set(s.c, k + 1, NAN);
+    to_gpu(s);
+    gpu->turn(gpu, q.g, s.g, n, &(struct basis_turn){ .sort = true, .v = v.g });
+    CHECK_OK(gpu->sync(gpu));
+}
+
+/* -- multiply ------------------------------------------------------------------------------------- */
+
+static void test_multiply(int n, int rows, int cols, int k)
+{
+    struct both c = drawn(DT_F32, (int64_t)n * rows, cols, 1);
+    real number[1] = { 0.1f };
+    void *cn, *gn;
+    numbers(number, sizeof number, &cn, &gn);
+    struct both first = drawn(DT_F32, n, 1, 1);
+    set(first.c, 0, 0), to_gpu(first);
+    for (int how = 0; how < 8; how++) {
+        bool ta = how & 1, tb = how >> 1 & 1;
+        struct both a = drawn(DT_F32, (int64_t)n * (ta ? k : rows), ta ? rows : k, 1);
+        struct both b = drawn(DT_F32, (int64_t)n * (tb ? cols : k), tb ? k : cols, 1);
+        struct multiply m = { .ta = ta, .tb = tb, .alpha = how > 3 ? 0.5 : 0 }, w;
+        m.diagonal = how == 5 ? 3 : 0, m.sum = how == 6;
+        w = m;
+        if (how > 3) {
+            m.blend = cn, w.blend = gn;
+            m.whole = first.c.data, w.whole = first.g.data;
+        }
+        cpu->multiply(cpu, c.c, a.c, b.c, n, &m), gpu->multiply(gpu, c.g, a.g, b.g, n, &w);
+        CHECK(distance(c) <= 2e-6);
+    }
+}
+
+/* -- by elements and lines -------------------------------------------------------------------------- */
+
+static void test_lines(int n, int rows, int cols)
+{
+    struct both x = drawn(DT_F32, (int64_t)n * rows, cols, 1);
+    struct both p = drawn(DT_F32, (int64_t)n * rows, cols, 1);
+    struct both v = drawn(DT_F32, (int64_t)n * rows, cols, 0);
+    struct both g = drawn(DT_F32, (int64_t)n * rows, cols, 1);
+    struct both left = drawn(DT_F32, (int64_t)n * rows, 1, 1);
+    struct both right = drawn(DT_F32, (int64_t)n * cols, 1, 1), updates = drawn(DT_F32, n, 1, 1);
+    struct both q = drawn(DT_F32, (int64_t)n * rows, rows, 0);
+    struct both s = drawn(DT_F32, (int64_t)n * rows, rows, 1);
+    real number[6] = { 0.1f, 1e-8f, 0.1f, 0.3f, 0.45f, 0.85f };
+    void *c, *d;
+
+    numbers(number, sizeof number, &c, &d);
+    const real *cn = c, *dn = d;
+    set(updates.c, n - 1, 0), to_gpu(updates);
+    const real *uc = updates.c.data, *ug = updates.g.data;
+    for (unsigned how = 0; how < 3; how++) {
+        cpu->whiten(cpu, x.c, v.c, p.c, n, how, cn, cn + 1, uc, NULL);
+        gpu->whiten(gpu, x.g, v.g, p.g, n, how, dn, dn + 1, ug, NULL);
+        CHECK_EQ(different_bytes(x) + different_bytes(v), 0);
+    }
+    cpu->by_lines(cpu, x.c, left.c, right.c, n, uc);
+    gpu->by_lines(gpu, x.g, left.g, right.g, n, ug);
+    cpu->by_lines(cpu, x.c, left.c, NO_TENSOR, n, NULL);
+    gpu->by_lines(gpu, x.g, left.g, NO_TENSOR, n, NULL);
+    CHECK_EQ(different_bytes(x), 0);
+    for (int step = 0; step < 2; step++) {
+        cpu->kl_scales(cpu, left.c, p.c, n, false, cn, uc, NULL);
+        gpu->kl_scales(gpu, left.g, p.g, n, false, dn, ug, NULL);
+        cpu->kl_scales(cpu, right.c, p.c, n, true, cn, uc, NULL);
+        gpu->kl_scales(gpu, right.g, p.g, n, true, dn, ug, NULL);
+        CHECK(distance(left) <= 1e-6 && distance(right) <= 1e-6);
+    }
+    cpu->trust(cpu, p.c, v.c, g.c, n, cn + 4), gpu->trust(gpu, p.g, v.g, g.g, n, dn + 4);
+    CHECK(distance(p) <= 1e-6);
+    cpu->line_powers(cpu, left.c, s.c, n, cn + 3), gpu->line_powers(gpu, left.g, s.g, n, dn + 3);
+    CHECK(distance(left) <= 1e-6);
+    cpu->cosine_basis(cpu, q.c, n, 3, 8, NULL), gpu->cosine_basis(gpu, q.g, n, 3, 8, NULL);
+    CHECK(distance(q) <= 1e-6 && lost_angles(q, n) <= 2e-6);
+    gpu->cosine_basis(gpu, q.g, n, 4, 8, NULL); /* has begun */
+    CHECK(distance(q) <= 1e-6);
+    gpu->first_basis(gpu, q.g, x.g, n, false, NULL);
+    CHECK(distance(q) <= 1e-6);
+    memset(q.c.data, 0, tensor_bytes(q.c)), to_gpu(q);
+    gpu->first_basis(gpu, q.g, x.g, n, false, NULL);
+    to_cpu(q);
+    for (int64_t i = 0; i < (int64_t)n * rows * rows; i++)
+        CHECK(get(q.c, i) == (i % (rows * rows) / rows == i % rows));
+}
+
+int main(void)
+{
+    if (!pair_begin())
+        return pair_end();
+    bool small = check_small(), large = getenv("BASES_LARGE") != NULL;
+    if (check_of("multiply")) {
+        test_multiply(3, 40, 24, 33);
+        test_multiply(2, 1, 130, 257);
+        if (!small)
+            test_multiply(2, 300, 768, 3072);
+        clear();
+    }
+    if (check_of("turn")) {
+        static const int sides[] = { 1, 5, 33, 130, 300, 768 };
+        for (int i = 0; i < (small ? 4 : 6); i++) {
+            test_turn(i < 5 ? 3 : 2, sides[i], 0.5, 1e-5);
+            test_turn(2, sides[i], 0.01, 1e-4);
+            test_dense(2, sides[i]);
+            if (i && i < 5)
+                test_singular(2, sides[i]);
+            clear();
+        }
+        if (large)
+            test_turn(1, 3072, 0.1, 1e-4);
+        test_skipped(2, 40);
+        clear();
+    }
+    if (check_of("whiten by_lines kl_scales trust line_powers cosine_basis first_basis")) {
+        test_lines(1, 1, 1);
+        test_lines(3, 40, 24);
+        test_lines(2, 33, 200);
+        clear();
+    }
+    return pair_end();
+}
