@@ -148,7 +148,8 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     rules=${RULES:-softradial muown}
     [ "$rules" != all ] || rules=$("$GPT_BIN/gpt-train" --rules | sed -n 's/^\([^# ]*\) = .*/\1/p')
     # none begins at zero
-    set=(-s data.chunks=6 -s schedules.s="warmup 5 cooldown 0.5" -s parameters.mlp.init=uniform:0.5 -s parameters.mlp.schedule=s)
+    set=(-s data.chunks=6 -s schedules.s="warmup 5 cooldown 0.5" -s parameters.mlp.init=uniform:0.5
+         -s parameters.attn.init=uniform:1 -s parameters.mlp.schedule=s)
     for rule in $rules; do
         echo "$rule"
         for n in 1 3 4; do
