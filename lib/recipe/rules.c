@@ -754,7 +754,7 @@ int recipe_add_published(struct recipe *r)
     return rc;
 }
 
-/* A point of the schedule. */
+/* Reads a point of the schedule. */
 static int read_point(struct line *l, double least, double *out)
 {
     char word[64];
@@ -773,7 +773,7 @@ static int read_between(struct line *l, double least, double most, double *out)
                : 0;
 }
 
-/* cooldown SHARE [floor F] [power P] [end T] */
+/* Reads what follows cooldown: SHARE [floor F] [power P] [end T] */
 static int read_cooldown(struct line *l, struct lr_schedule *s)
 {
     char word[64];
@@ -791,7 +791,7 @@ static int read_cooldown(struct line *l, struct lr_schedule *s)
     return rc;
 }
 
-/* flat, or a product of: warmup N [zero], linear A>B@S-E, cooldown ... */
+/* Reads flat, or a product of warmup N [zero], linear A>B@S-E, cooldown ... */
 static int read_schedule(struct recipe *r, const struct recipe_line *row, struct lr_schedule *s)
 {
     struct line l = { .r = r, .from = row, .text = row->value, .at = row->value };
@@ -870,7 +870,7 @@ int recipe_check_around(const struct recipe *r)
                : 0;
 }
 
-/* except LABEL... */
+/* Reads except LABEL... */
 static int read_except(struct line *l, struct around *a)
 {
     char word[64];

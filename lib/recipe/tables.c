@@ -283,7 +283,7 @@ static int empty_column(struct row *w, int column)
     return 0;
 }
 
-/* "-": the run's own. */
+/* Finds the schedule that a column names; "-" is -1, the run's own. */
 static int schedule_of(const struct row *w, const char *name, int *out)
 {
     const struct recipe *r = w->r;

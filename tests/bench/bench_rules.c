@@ -41,7 +41,7 @@ struct bench {
 
 /* -- setup --------------------------------------------------------------------------------------- */
 
-/* rule: a name, or a line. */
+/* Reads track-3 with that rule, a name or a line, for its six banks. */
 static int read_rule(struct bench *b, const char *rule, bool fuse)
 {
     char set[BANKS * 2 + 8][1100];
@@ -70,7 +70,7 @@ static int read_rule(struct bench *b, const char *rule, bool fuse)
     return recipe_parse(&b->recipe, "track-3", recipe_named_find("track-3")->text, list, n);
 }
 
-/* Random numbers of a normal-like size. */
+/* Fills t with random numbers of that root mean square. */
 static void fill(struct ops *o, struct tensor t, float size)
 {
     int64_t n = tensor_count(t);
@@ -128,7 +128,7 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* us: median and least of an update of all banks. */
+/* Measures an update of all banks: its median and least time in us. */
 static int time_updates(struct bench *b, double us[2])
 {
     double all[RUNS];
@@ -170,7 +170,7 @@ static int time_updates(struct bench *b, double us[2])
     return rc;
 }
 
-/* Bytes that one pass over the banks moves at least, and the FLOPs of the rule's products. */
+/* Computes the bytes that one pass over the banks moves at least, and the FLOPs of the rule's products. */
 static void floors(const struct bench *b, double *bytes, double *flops)
 {
     *bytes = *flops = 0;

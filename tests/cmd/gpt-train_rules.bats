@@ -142,14 +142,15 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
     [ "$(grep -c '^[<>]' <<<"$output")" -eq 5 ]
 }
 
-# LINES of the environment: those that run; all: every line.
+# RULES of the environment: the lines that run; all: every one.
 # bats test_tags=long
 @test "published lines by name: 1, 3 and 4 ranks; resumed to the bit, resharded; a zero start is refused" {
-    lines=${LINES:-softradial muown}
-    [ "$lines" != all ] || lines=$("$GPT_BIN/gpt-train" --rules | sed -n 's/^\([^# ]*\) = .*/\1/p')
+    rules=${RULES:-softradial muown}
+    [ "$rules" != all ] || rules=$("$GPT_BIN/gpt-train" --rules | sed -n 's/^\([^# ]*\) = .*/\1/p')
     # none begins at zero
-    set=(-s data.chunks=6 -s schedules.s="warmup 5 cooldown 0.5" -s parameters.mlp.init=uniform:0.5 -s parameters.mlp.schedule=s)
-    for rule in $lines; do
+    set=(-s data.chunks=6 -s schedules.s="warmup 5 cooldown 0.5" -s parameters.mlp.init=uniform:0.5
+         -s parameters.attn.init=uniform:1 -s parameters.mlp.schedule=s)
+    for rule in $rules; do
         echo "$rule"
         for n in 1 3 4; do
             f32 "$rule sharded - -" --ranks $n "${set[@]}" -o out$n > $n.log

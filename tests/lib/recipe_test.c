@@ -411,7 +411,7 @@ static void test_track_schedule(void)
     recipe_free(r);
 }
 
-/* Multiplies the rate of bench-small's parameter mlp in each step; the schedule's line stays its own. */
+/* Compares the multipliers of a schedule's line in each step with a formula; a bank without it keeps the run's. */
 static void each_multiplier(const char *line, double (*want)(int step))
 {
     char text[256];

@@ -817,7 +817,7 @@ static void by_hand(struct matrix *m, const char *line, const struct recipe *r, 
     write_by_hand(m, &how);
 }
 
-/* As of read(). */
+/* Returns the multiplier of the schedule that read() gives the MLPs. */
 static double own_schedule(int step)
 {
     double left = (1 - step / 7.0) / 0.9;
