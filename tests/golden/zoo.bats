@@ -84,7 +84,6 @@ mutant() {
     mutant psgd "0.95 corrected" "0.95"
     mutant shampoo "shampoo 0.9" "shampoo 0.8"
     mutant shampoo "-0.25" "-0.24"
-    mutant shampoo " pinv" ""
     mutant sinksoap "sinkhorn 0.95" "sinkhorn 0.9"
     mutant sinksoap "0.95 10" "0.95 2"
     mutant soaph "soap 0.9" "soap 0.8"

@@ -5,7 +5,7 @@
 #include "hand_tensors.h"
 #include "op_test.h"
 
-enum { K = 24 };
+enum { K = 24, WIDE = 3 * K };
 static struct rng rng;
 static uint64_t drawn;
 
@@ -89,18 +89,20 @@ static struct tensor identity(struct ops *o)
     return q;
 }
 
-/* A gradient whose rows have sizes from 1 to `least`, of so many terms. */
+/* A gradient (K,WIDE) whose rows have sizes from 1 to `least`, of so many terms. */
 static void draw(struct tensor g, double least, int terms)
 {
-    float x[K * K], y[K * K];
-    for (int i = 0; i < K * K; i++)
-        x[i] = rng_normal(&rng, drawn++), y[i] = rng_normal(&rng, drawn++);
+    float x[K * WIDE], y[WIDE * WIDE];
+    for (int i = 0; i < K * WIDE; i++)
+        x[i] = rng_normal(&rng, drawn++);
+    for (int i = 0; i < WIDE * WIDE; i++)
+        y[i] = terms < K ? rng_normal(&rng, drawn++) : i / WIDE == i % WIDE;
     for (int i = 0; i < K; i++)
-        for (int j = 0; j < K; j++) {
-            double sum = terms < K ? 0 : (double)x[i * K + j];
-            for (int e = 0; e < terms && terms < K; e++)
-                sum += (double)x[i * K + e] * (double)y[e * K + j];
-            ((float *)g.data)[i * K + j] = (float)(sum * pow(least, (double)i / K));
+        for (int j = 0; j < WIDE; j++) {
+            double sum = 0;
+            for (int e = 0; e < (terms < K ? terms : WIDE); e++)
+                sum += (double)x[i * WIDE + e] * (double)y[e * WIDE + j];
+            ((float *)g.data)[i * WIDE + j] = (float)(sum * pow(least, (double)i / K));
         }
 }
 
@@ -110,9 +112,9 @@ static void test_turns(bool sort)
 {
     struct ops *o = cpu();
     struct tensor q = identity(o), s = floats(o, K, K, NULL), v = floats(o, K, K, NULL);
-    struct tensor g = floats(o, K, K, NULL), p = floats(o, K, K, NULL);
+    struct tensor g = floats(o, K, WIDE, NULL), p = floats(o, K, WIDE, NULL);
     double l[K * K] = { 0 }, basis[K * K], second[K * K], t[K * K];
-    float blend = 0.1f;
+    real blend = (real)0.1f;
 
     for (int i = 0; i < K * K; i++) {
         ((float *)v.data)[i] = (float)i, ((float *)s.data)[i] = 0;
@@ -126,8 +128,8 @@ static void test_turns(bool sort)
         for (int i = 0; i < K; i++)
             for (int j = 0; j < K; j++) {
                 double sum = 0;
-                for (int e = 0; e < K; e++)
-                    sum += (double)f32_at(g, i * K + e) * (double)f32_at(g, j * K + e);
+                for (int e = 0; e < WIDE; e++)
+                    sum += (double)f32_at(g, i * WIDE + e) * (double)f32_at(g, j * WIDE + e);
                 l[i * K + j] += (double)blend * (sum - l[i * K + j]);
             }
         if (sort)
@@ -146,15 +148,15 @@ static void test_turns(bool sort)
 static void test_singular(void)
 {
     struct ops *o = cpu();
-    struct tensor q = identity(o), s = floats(o, K, K, NULL), g = floats(o, K, K, NULL);
+    struct tensor q = identity(o), s = floats(o, K, K, NULL), g = floats(o, K, WIDE, NULL);
     struct tensor before = floats(o, K, K, NULL), after = floats(o, K, K, NULL);
     struct tensor half = floats(o, K, K, NULL);
 
     for (int step = 0; step < 50; step++) {
         if (step % 10 == 0) {
             draw(g, 1, step % 20 ? K : 3);
-            for (int j = 0; j < K && step % 20; j++)
-                ((float *)g.data)[7 * K + j] = 0;
+            for (int j = 0; j < WIDE && step % 20; j++)
+                ((float *)g.data)[7 * WIDE + j] = 0;
             o->multiply(o, s, g, g, 1, &(struct multiply){ .tb = true });
         }
         o->multiply(o, half, q, s, 1, &(struct multiply){ 0 });
