@@ -113,61 +113,134 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* -- cholesky ------------------------------------------------------------------------------------- */
 
-/* Factors the diagonal block at `first`, of w lines, in place, with zeros above, and inverts it. panel: the inverse
- * without the rows of guarded columns, which leaves those below 0. A block a matrix. */
+enum { SUB = 32, ROW = PANEL + 1, THIN = SUB + 1 };
+
+/* Factors the block of SUB lines at d of l, and inverts it into inv, which is 0 there: lane i has row i. A warp. */
+__device__ __forceinline__ void factor_sub(float *l, float *inv, int d, int w, const float *bound,
+                                           bool *guarded)
+{
+    int lane = threadIdx.x % 32;
+    float a[SUB], v[SUB];
+#pragma unroll
+    for (int c = 0; c < SUB; c++)
+        a[c] = d + lane < w && d + c < w ? l[(d + lane) * ROW + d + c] : lane == c, v[c] = 0;
+#pragma unroll
+    for (int j = 0; j < SUB; j++) {
+        float pivot = __shfl_sync(0xffffffffu, a[j], j), least = d + j < w ? bound[d + j] : 0;
+        bool guard = !(pivot > least);
+        float size = sqrtf(guard ? least : pivot), over = 1 / size;
+        if (lane == j)
+            guarded[d + j] = guard;
+        a[j] = lane == j ? size : lane < j || guard ? 0 : a[j] * over;
+#pragma unroll
+        for (int c = j + 1; c < SUB; c++) {
+            float other = __shfl_sync(0xffffffffu, a[j], c);
+            a[c] = lane >= c ? fmaf(-a[j], other, a[c]) : a[c];
+        }
+    }
+    /* Lane t makes column t of the inverse; row i of the factor is lane i's. */
+#pragma unroll
+    for (int i = 0; i < SUB; i++) {
+        float sum = i == lane;
+#pragma unroll
+        for (int m = 0; m < i; m++)
+            sum = fmaf(-__shfl_sync(0xffffffffu, a[m], i), v[m], sum);
+        float size = __shfl_sync(0xffffffffu, a[i], i);
+        v[i] = lane <= i ? sum / size : 0;
+    }
+#pragma unroll
+    for (int c = 0; c < SUB; c++) {
+        if (d + lane < w && d + c < w)
+            l[(d + lane) * ROW + d + c] = c > lane ? 0 : a[c];
+        inv[(d + c) * ROW + d + lane] = v[c];
+    }
+}
+
+/* to (rows,SUB) = alpha a b' or, with !turned, alpha a b, plus add; by all threads, each 2 x 2 at a time. rows is even. */
+template <bool TURNED>
+__device__ __forceinline__ void times_sub(float *to, int ld, float alpha, const float *a,
+                                          const float *b, int ld_b, bool adds, int rows)
+{
+    for (int i = threadIdx.x; i < rows * SUB / 4; i += THREADS) {
+        int r = i / (SUB / 2) * 2, c = i % (SUB / 2) * 2;
+        float sum[2][2] = {};
+#pragma unroll 8
+        for (int k = 0; k < SUB; k++) {
+            float a0 = a[r * ROW + k], a1 = a[(r + 1) * ROW + k];
+            float b0 = TURNED ? b[c * ld_b + k] : b[k * ld_b + c];
+            float b1 = TURNED ? b[(c + 1) * ld_b + k] : b[k * ld_b + c + 1];
+            sum[0][0] = fmaf(a0, b0, sum[0][0]), sum[0][1] = fmaf(a0, b1, sum[0][1]);
+            sum[1][0] = fmaf(a1, b0, sum[1][0]), sum[1][1] = fmaf(a1, b1, sum[1][1]);
+        }
+        for (int x = 0; x < 2; x++)
+            for (int y = 0; y < 2; y++) {
+                float *at = to + (r + x) * ld + c + y;
+                *at = fmaf(alpha, sum[x][y], adds ? *at : 0);
+            }
+    }
+}
+
+/* Factors the diagonal block at `first`, of w lines, in place, with zeros above, and inverts it, in blocks of SUB. panel:
+ * the inverse without the rows of guarded columns, which leaves those below 0. A block a matrix. */
 static __global__ void __launch_bounds__(THREADS)
     factor(float *x, float *inverse, float *panel, const float *bound, int k, int first, int w,
            int blocks)
 {
-    extern __shared__ float shared[];
-    float(*l)[PANEL + 1] = (float(*)[PANEL + 1]) shared;
-    float(*inv)[PANEL + 1] = l + PANEL;
+    extern __shared__ float l[]; /* (PANEL,ROW) */
+    float *inv = l + PANEL * ROW, *spare = inv + PANEL * ROW; /* (PANEL,ROW), (PANEL,THIN) */
     __shared__ bool guarded[PANEL];
-    int t = threadIdx.x;
+    int t = threadIdx.x, subs = (w + SUB - 1) / SUB;
 
     x += (int64_t)blockIdx.x * k * k + (int64_t)first * (k + 1);
     bound += (int64_t)blockIdx.x * k + first;
     inverse += ((int64_t)blockIdx.x * blocks + first / PANEL) * PANEL * PANEL;
     panel += (int64_t)blockIdx.x * PANEL * PANEL;
-    for (int i = t; i < w * w; i += THREADS)
-        l[i / w][i % w] = x[(int64_t)(i / w) * k + i % w];
-    for (int i = t; i < PANEL * PANEL; i += THREADS)
-        inv[i / PANEL][i % PANEL] = 0;
-    __syncthreads();
-    for (int j = 0; j < w; j++) {
-        float pivot = l[j][j], least = bound[j];
-        bool guard = !(pivot > least);
-        float root_of = sqrtf(guard ? least : pivot), over = 1 / root_of;
-        __syncthreads();
-        for (int i = j + 1 + t; i < w; i += THREADS)
-            l[i][j] = guard ? 0 : l[i][j] * over;
-        if (t == 0)
-            l[j][j] = root_of, guarded[j] = guard;
-        __syncthreads();
-        int left = w - j - 1;
-        for (int i = t; i < left * left; i += THREADS) {
-            int r = j + 1 + i / left, c = j + 1 + i % left;
-            if (c <= r)
-                l[r][c] = fmaf(-l[r][j], l[c][j], l[r][c]);
-        }
-        __syncthreads();
-    }
-    /* Row by row: a thread has a column of the inverse. */
-    for (int i = 0; i < w; i++) {
-        if (t <= i) {
-            float sum = i == t;
-            for (int m = t; m < i; m++)
-                sum = fmaf(-l[i][m], inv[m][t], sum);
-            inv[i][t] = sum / l[i][i];
-        }
-    }
-    __syncthreads();
-    for (int i = t; i < w * w; i += THREADS)
-        x[(int64_t)(i / w) * k + i % w] = i % w > i / w ? 0 : l[i / w][i % w];
     for (int i = t; i < PANEL * PANEL; i += THREADS) {
         int r = i / PANEL, c = i % PANEL;
-        inverse[i] = inv[r][c];
-        panel[i] = r < w && !guarded[r] ? inv[r][c] : 0;
+        l[r * ROW + c] = r < w && c <= r ? x[(int64_t)r * k + c] : 0;
+        inv[r * ROW + c] = 0;
+    }
+    __syncthreads();
+    for (int j = 0; j < subs; j++) {
+        int d = j * SUB, below = (subs - j - 1) * SUB, next = d + SUB;
+        if (t < 32)
+            factor_sub(l, inv, d, w, bound, guarded);
+        __syncthreads();
+        /* Guarded rows of the inverse give columns of zeros. */
+        for (int i = t; i < SUB * SUB; i += THREADS)
+            spare[i / SUB * THIN + i % SUB] =
+                guarded[d + i / SUB] ? 0 : inv[(d + i / SUB) * ROW + d + i % SUB];
+        __syncthreads();
+        times_sub<true>(spare + SUB * THIN, THIN, 1, l + next * ROW + d, spare, THIN, false, below);
+        __syncthreads();
+        for (int i = t; i < below * SUB; i += THREADS)
+            l[(next + i / SUB) * ROW + d + i % SUB] = spare[(SUB + i / SUB) * THIN + i % SUB];
+        __syncthreads();
+        for (int c = next; c < subs * SUB; c += SUB)
+            times_sub<true>(l + c * ROW + c, ROW, -1, l + c * ROW + d, l + c * ROW + d, ROW, true,
+                            subs * SUB - c);
+        __syncthreads();
+    }
+    /* Block columns of the inverse, downwards: inv_ij = -inv_ii sum_m l_im inv_mj. */
+    for (int i = 1; i < subs; i++) {
+        for (int j = 0; j < i; j++)
+            for (int m = j; m < i; m++) {
+                times_sub<false>(spare + j * SUB * THIN, THIN, 1, l + i * SUB * ROW + m * SUB,
+                                 inv + m * SUB * ROW + j * SUB, ROW, m > j, SUB);
+                __syncthreads();
+            }
+        for (int j = 0; j < i; j++)
+            times_sub<false>(inv + i * SUB * ROW + j * SUB, ROW, -1, inv + i * SUB * ROW + i * SUB,
+                             spare + j * SUB * THIN, THIN, false, SUB);
+        __syncthreads();
+    }
+    for (int i = t; i < PANEL * PANEL; i += THREADS) {
+        int r = i / PANEL, c = i % PANEL;
+        float at = r < w && c < w ? inv[r * ROW + c] : 0;
+        if (r < w && c < w)
+            x[(int64_t)r * k + c] = c > r ? 0 : l[r * ROW + c];
+        inverse[i] = at;
+        panel[i] = r < w && !guarded[r] ? at : 0;
     }
 }
 
@@ -179,7 +252,7 @@ static __global__ void __launch_bounds__(THREADS) clear_above(float *x, int k, i
         x[(int64_t)(i / w) * k + i % w] = 0;
 }
 
-enum { FACTOR_SHARED = 2 * PANEL * (PANEL + 1) * (int)sizeof(float) };
+enum { FACTOR_SHARED = PANEL * (2 * ROW + THIN) * (int)sizeof(float) };
 
 /* x's lower half becomes its factor, with zeros above; g.a and g.b hold it packed, g.inverse its diagonal blocks'
  * inverses. */

@@ -1,0 +1,254 @@
+/* turn_test.c - turn and first_basis by hand: what they do to a covariance, beside a dense one in double that
+ * Gram-Schmidt turns, and to those that are singular, zero or tied.
+ */
+#include "base/rng.h"
+#include "hand_tensors.h"
+#include "op_test.h"
+
+enum { K = 24, WIDE = 3 * K };
+static struct rng rng;
+static uint64_t drawn;
+
+/* -- a dense covariance, in double ------------------------------------------------------------- */
+
+static void times_square(double *to, const double *a, const double *b)
+{
+    for (int i = 0; i < K; i++)
+        for (int j = 0; j < K; j++) {
+            to[i * K + j] = 0;
+            for (int e = 0; e < K; e++)
+                to[i * K + j] += a[i * K + e] * b[e * K + j];
+        }
+}
+
+/* Columns to length 1 and at right angles, from the left, twice. */
+static void gram_schmidt(double *q)
+{
+    for (int j = 0; j < K; j++)
+        for (int pass = 0; pass < 2; pass++) {
+            double size = 0;
+            for (int m = 0; m < j; m++) {
+                double along = 0;
+                for (int i = 0; i < K; i++)
+                    along += q[i * K + m] * q[i * K + j];
+                for (int i = 0; i < K; i++)
+                    q[i * K + j] -= along * q[i * K + m];
+            }
+            for (int i = 0; i < K; i++)
+                size += q[i * K + j] * q[i * K + j];
+            for (int i = 0; i < K; i++)
+                q[i * K + j] /= sqrt(size);
+        }
+}
+
+/* Columns of q, rows of v by the falling diagonal of q' l q. */
+static void sort_dense(double *q, double *v, const double *l)
+{
+    double key[K], t[K * K], new_q[K * K], new_v[K * K];
+    times_square(t, l, q);
+    for (int j = 0; j < K; j++) {
+        key[j] = 0;
+        for (int i = 0; i < K; i++)
+            key[j] += q[i * K + j] * t[i * K + j];
+    }
+    for (int j = 0; j < K; j++) {
+        int at = 0;
+        for (int m = 0; m < K; m++)
+            at += key[m] > key[j] || (key[m] == key[j] && m < j);
+        for (int i = 0; i < K; i++)
+            new_q[i * K + at] = q[i * K + j], new_v[at * K + i] = v[j * K + i];
+    }
+    memcpy(q, new_q, sizeof new_q), memcpy(v, new_v, sizeof new_v);
+}
+
+static double largest_difference(struct tensor a, const double *b)
+{
+    double most = 0;
+    for (int i = 0; i < K * K; i++) {
+        double off = fabs((double)f32_at(a, i) - b[i]);
+        most = off <= most ? most : off;
+    }
+    return most;
+}
+
+static double lost_angles(struct ops *o, struct tensor q)
+{
+    struct tensor e = floats(o, K, K, NULL);
+    double most = 0;
+    o->multiply(o, e, q, q, 1, &(struct multiply){ .ta = true, .diagonal = -1 });
+    for (int i = 0; i < K * K; i++)
+        most = fabs((double)f32_at(e, i)) <= most ? most : fabs((double)f32_at(e, i));
+    return most;
+}
+
+static struct tensor identity(struct ops *o)
+{
+    struct tensor q = floats(o, K, K, NULL);
+    for (int i = 0; i < K * K; i++)
+        ((float *)q.data)[i] = i / K == i % K;
+    return q;
+}
+
+/* A gradient (K,WIDE) whose rows have sizes from 1 to `least`, of so many terms. */
+static void draw(struct tensor g, double least, int terms)
+{
+    float x[K * WIDE], y[WIDE * WIDE];
+    for (int i = 0; i < K * WIDE; i++)
+        x[i] = rng_normal(&rng, drawn++);
+    for (int i = 0; i < WIDE * WIDE; i++)
+        y[i] = terms < K ? rng_normal(&rng, drawn++) : i / WIDE == i % WIDE;
+    for (int i = 0; i < K; i++)
+        for (int j = 0; j < WIDE; j++) {
+            double sum = 0;
+            for (int e = 0; e < (terms < K ? terms : WIDE); e++)
+                sum += (double)x[i * WIDE + e] * (double)y[e * WIDE + j];
+            ((float *)g.data)[i * WIDE + j] = (float)(sum * pow(least, (double)i / K));
+        }
+}
+
+/* Ten steps of S = Q' L Q in place of L. f32 loses 2^-24 of each line of S a step, and what a turn makes of it grows
+ * with the ratio of lines, here 10. */
+static void test_turns(bool sort)
+{
+    struct ops *o = cpu();
+    struct tensor q = identity(o), s = floats(o, K, K, NULL), v = floats(o, K, K, NULL);
+    struct tensor g = floats(o, K, WIDE, NULL), p = floats(o, K, WIDE, NULL);
+    double l[K * K] = { 0 }, basis[K * K], second[K * K], t[K * K];
+    real blend = (real)0.1f;
+
+    for (int i = 0; i < K * K; i++) {
+        ((float *)v.data)[i] = (float)i, ((float *)s.data)[i] = 0;
+        basis[i] = i / K == i % K, second[i] = i;
+    }
+    for (int step = 0; step < 10; step++) {
+        draw(g, 0.1, K);
+        o->multiply(o, p, q, g, 1, &(struct multiply){ .ta = true });
+        o->multiply(o, s, p, p, 1, &(struct multiply){ .tb = true, .blend = &blend });
+        o->turn(o, q, s, 1, &(struct basis_turn){ .sort = sort, .v = v });
+        for (int i = 0; i < K; i++)
+            for (int j = 0; j < K; j++) {
+                double sum = 0;
+                for (int e = 0; e < WIDE; e++)
+                    sum += (double)f32_at(g, i * WIDE + e) * (double)f32_at(g, j * WIDE + e);
+                l[i * K + j] += (double)blend * (sum - l[i * K + j]);
+            }
+        if (sort)
+            sort_dense(basis, second, l);
+        times_square(t, l, basis);
+        memcpy(basis, t, sizeof t);
+        gram_schmidt(basis);
+        CHECK(largest_difference(q, basis) <= 1e-4);
+        CHECK(largest_difference(v, second) == 0);
+        CHECK(lost_angles(o, q) <= 1e-6);
+    }
+    o->free(o);
+}
+
+/* Of lower rank, then with a line of zeros: Q stays orthogonal, also in 50 turns, and Q S Q' what it was. */
+static void test_singular(void)
+{
+    struct ops *o = cpu();
+    struct tensor q = identity(o), s = floats(o, K, K, NULL), g = floats(o, K, WIDE, NULL);
+    struct tensor before = floats(o, K, K, NULL), after = floats(o, K, K, NULL);
+    struct tensor half = floats(o, K, K, NULL);
+
+    for (int step = 0; step < 50; step++) {
+        if (step % 10 == 0) {
+            draw(g, 1, step % 20 ? K : 3);
+            for (int j = 0; j < WIDE && step % 20; j++)
+                ((float *)g.data)[7 * WIDE + j] = 0;
+            o->multiply(o, s, g, g, 1, &(struct multiply){ .tb = true });
+        }
+        o->multiply(o, half, q, s, 1, &(struct multiply){ 0 });
+        o->multiply(o, before, half, q, 1, &(struct multiply){ .tb = true });
+        o->turn(o, q, s, 1, &(struct basis_turn){ .sort = step % 2 });
+        o->multiply(o, half, q, s, 1, &(struct multiply){ 0 });
+        o->multiply(o, after, half, q, 1, &(struct multiply){ .tb = true });
+        double off = 0, size = 0;
+        for (int i = 0; i < K * K; i++) {
+            off += pow((double)f32_at(after, i) - (double)f32_at(before, i), 2);
+            size += pow((double)f32_at(before, i), 2);
+        }
+        CHECK(sqrt(off) <= 1e-5 * sqrt(size));
+        CHECK(lost_angles(o, q) <= 1e-6);
+    }
+    o->free(o);
+}
+
+/* Zeros leave the basis; equal lines keep their places; a NaN has one, too. */
+static void test_edges(void)
+{
+    static const float diagonal[4] = { 1, 2, 2, 3 }, order[4] = { 3, 1, 2, 0 };
+    struct ops *o = cpu();
+    struct tensor q = floats(o, 4, 4, NULL), s = floats(o, 4, 4, NULL), v = floats(o, 4, 1, NULL);
+    float *pq = q.data, *ps = s.data, *pv = v.data;
+
+    for (int i = 0; i < 16; i++)
+        pq[i] = i / 4 == i % 4, ps[i] = 0;
+    o->turn(o, q, s, 1, &(struct basis_turn){ .sort = true });
+    for (int i = 0; i < 16; i++)
+        CHECK(pq[i] == (i / 4 == i % 4) && ps[i] == 0);
+    for (int i = 0; i < 4; i++)
+        ps[i * 5] = diagonal[i], pv[i] = (float)i;
+    o->turn(o, q, s, 1, &(struct basis_turn){ .sort = true, .v = v });
+    for (int i = 0; i < 4; i++) {
+        CHECK(pv[i] == order[i] && ps[i * 5] == diagonal[(int)order[i]]);
+        for (int r = 0; r < 4; r++)
+            CHECK(pq[r * 4 + i] == (r == (int)order[i]));
+    }
+    ps[5] = NAN;
+    o->turn(o, q, s, 1, &(struct basis_turn){ .sort = true, .v = v });
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (double)pv[i];
+    CHECK(sum == 6); /* a permutation still */
+    o->free(o);
+}
+
+/* Of a gradient with orthogonal rows the eigenvectors are unit vectors, by falling length; of zeros I, and a basis
+ * that is there stays. */
+static void test_first(void)
+{
+    struct ops *o = cpu();
+    struct tensor q = floats(o, 3, 3, NULL), x = floats(o, 3, 5, NULL);
+    float *pq = q.data, *px = x.data;
+    struct step_gate gate = { .factor = 1, .skip = 1 };
+
+    for (int i = 0; i < 9; i++)
+        pq[i] = 0;
+    for (int i = 0; i < 15; i++)
+        px[i] = 0;
+    px[0] = 1, px[6] = 3, px[14] = 2;
+    o->first_basis(o, q, x, 1, false, &gate);
+    CHECK(pq[0] == 0 && pq[3] == 0);
+    o->first_basis(o, q, x, 1, false, NULL);
+    for (int i = 0; i < 9; i++)
+        CHECK_NEAR(fabs((double)pq[i]), i == 3 || i == 7 || i == 2, 1e-12);
+    float first = pq[3];
+    px[0] = 9;
+    o->first_basis(o, q, x, 1, false, NULL);
+    CHECK(pq[3] == first && pq[0] == 0);
+    for (int i = 0; i < 15; i++)
+        px[i] = 0;
+    for (int i = 0; i < 9; i++)
+        pq[i] = 0;
+    o->first_basis(o, q, x, 1, false, NULL);
+    for (int i = 0; i < 9; i++)
+        CHECK(pq[i] == (i / 3 == i % 3));
+    o->free(o);
+}
+
+static void by_hand(void)
+{
+    rng = rng_make(op_test_seed(), 77);
+    test_turns(false);
+    test_turns(true);
+    test_singular();
+    test_edges();
+    test_first();
+}
+
+const struct op_test turn_test = {
+    .name = "turn first_basis multiply",
+    .by_hand = by_hand,
+};
