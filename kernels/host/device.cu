@@ -635,6 +635,7 @@ static void count_ops(struct cuda_ops *c)
     o->attention = gpu_attention;
     o->attention_bwd = gpu_attention_bwd;
     o->out_gate_bwd = gpu_out_gate_bwd;
+    o->compose_bwd = gpu_compose_bwd;
     o->norm_bwd = gpu_norm_bwd;
     o->bias_bwd = gpu_bias_bwd;
     o->gate_logits_bwd = gpu_gate_logits_bwd;

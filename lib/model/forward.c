@@ -1,13 +1,15 @@
 /* forward.c - the flattened forward (record-61.md 2, record-74.md 5): one list of ops. */
 #include "model/model.h"
 
-/* y = scale x w^T (+ bias) (+ residual). */
+/* y = scale x w^T (+ bias) (+ residual); y may be residual. */
 static void biased_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                           const real *scale, struct tensor bias, struct tensor residual)
 {
-    o->linear(o, y, x, w, scale, bias.data ? NO_TENSOR : residual);
+    bool last = bias.data && y.data != residual.data; /* the residual is added with the bias */
+
+    o->linear(o, y, x, w, scale, last ? NO_TENSOR : residual);
     if (bias.data)
-        o->bias(o, y, bias, residual, false);
+        o->bias(o, y, bias, last ? residual : NO_TENSOR, false);
 }
 
 /* Attn(y), record-61.md 2.4; plus the stream, where no mix adds it. */
@@ -45,18 +47,25 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
     if (gated)
         gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
+    struct attention_coefs coefs = attention_coefs_of(m, a, i, &as);
     if (m->cache) {
         if (m->cache[i].values_apart)
             o->cache_values(o, &m->cache[i], l->v);
         o->attention_cached(o, l->gated, l->q, gate.y, gate.w, xsa.alpha, &m->cache[i], &as);
+        if (coefs.composes)
+            o->compose_cached(o, l->gated, l->q, &coefs.compose, &m->cache[i]);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
         if (gated)
             o->out_gate(o, l->gated, l->out, gate.y, gate.w, heads, xsa.v.data ? &xsa : NULL);
+        if (coefs.composes)
+            o->compose(o, l->composed, l->mixed_lse, l->out, l->q, l->k, l->v, &coefs.compose);
     }
-    biased_linear(o, stream_tensor(a, product->out), gated || m->cache ? l->gated : l->out, w.o,
-                  p->out[i].value, layer_vector(p->o_bias, i, false),
-                  stream_tensor(a, product->residual));
+    if (coefs.any)
+        o->head_coefs(o, l->gated, m->cache ? l->gated : l->composed, heads, &coefs.head);
+    biased_linear(o, stream_tensor(a, product->out),
+                  gated || coefs.any || m->cache ? l->gated : l->composed, w.o, p->out[i].value,
+                  layer_vector(p->o_bias, i, false), stream_tensor(a, product->residual));
 }
 
 struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)

@@ -59,19 +59,23 @@ OP(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], struc
 /* Computes from the gradients g_i (T,D) of n places (at most INJECT_MAX) those of the m streams that
  * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
 OP(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
-/* Coefficients of each token: out (T,m) f32 = (gelu(pre) w^T + b) / 10, gelu(x) = x Phi(x). pre
- * (T,K), w (m,K), b (m) of w's type. */
-OP(token_coefs, struct tensor out, struct tensor pre, struct tensor w, struct tensor b);
-/* With q = dout / 10: db += sum_t q, dw += q^T gelu(pre), dpre = (q w) gelu'(pre); dpre may be pre. */
-OP(token_coefs_bwd, struct tensor dpre, struct tensor dw, struct tensor db, struct tensor dout,
-   struct tensor pre, struct tensor w);
-/* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj. */
+/* Coefficients of each token: out (T,m) f32 = f (gelu(pre) w^T + b), gelu(x) = x Phi(x), f = *factor, or
+ * 1/10 without one. pre (T,K), w (m,K), b (m) of w's type. */
+OP(token_coefs, struct tensor out, struct tensor pre, struct tensor w, struct tensor b,
+   const real *factor);
+/* With q = f dout: db += sum_t q, dw += q^T gelu(pre), dpre = (q w) gelu'(pre); dpre may be pre. With a
+ * factor *dfactor += the sum of dout out / f. */
+OP(token_coefs_bwd, struct tensor dpre, struct tensor dw, struct tensor db, real *dfactor,
+   struct tensor dout, struct tensor pre, struct tensor w, struct tensor b, const real *factor);
+/* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj; or of a number a
+ * token, kappa = s(lambda) number_t, without x0 and gate. */
 OP(skip_gate, struct tensor out, struct tensor x, struct tensor skip, struct tensor x0,
-   struct tensor gate, const real *lambda);
-/* dout passes to x unchanged. dskip written = kappa dout; dx0 channels < 12 added. */
+   struct tensor gate, const real *lambda, const struct token_numbers *number);
+/* dout passes to x unchanged. dskip written = kappa dout; dx0 channels < 12 added; or number's gradient
+ * written. */
 OP(skip_gate_bwd, struct tensor dskip, struct tensor dx0, struct tensor dgate, real *dlambda,
-   struct tensor dout, struct tensor skip, struct tensor x0, struct tensor gate,
-   const real *lambda);
+   struct tensor dout, struct tensor skip, struct tensor x0, struct tensor gate, const real *lambda,
+   const struct token_numbers *number);
 
 /* -- products ------------------------------------------------------------ */
 /* y = scale x w^T (+ residual): x (T,I), w (O,I), y (T,O). scale NULL: 1. y may be residual. */
@@ -170,6 +174,33 @@ OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor 
 OP(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,
    struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads,
    const struct xsa *a);
+
+/* out_th = gate_th (x - tanh(alpha_th) (x v) / max(v v, 1e-8) v), x a head's result of attention and v its
+ * token's value; without alphas gate_th x, without gates the bracket. x, out (T,H E), which may be one. */
+OP(head_coefs, struct tensor out, struct tensor x, int heads, const struct head_coefs *c);
+/* dx written (may be dout), dv, where there are alphas, and the numbers' gradients. delta (H,T) f32 written:
+ * sums over a head's E channels of dx own, attention's own result. Where v v is below 1e-8, dv is that of a
+ * constant divisor. */
+OP(head_coefs_bwd, struct tensor dx, struct tensor delta, struct tensor dout, struct tensor x,
+   struct tensor own, int heads, const struct head_coefs *c);
+
+/* Dynamically composable attention (arXiv 2405.08553), its part over the last keys of plain attention: of
+ * the `window` keys j of its document that end with token t, P_h = softmax(scale q_h k_h), a_h = w1_h /
+ * sqrt(mean over the heads of w1^2 + 1e-6), Z_j = sum_h a_h P_hj; out_h = x_h + sum_j (w2_h Z_j) v_hj.
+ * x, out (T,D), which may be one; q, k, v as attention reads them; lse (H,T) f32 of the scores, for the
+ * backward, or none. On a GPU w2 Z is rounded to bf16 before the product. */
+OP(compose, struct tensor out, struct tensor lse, struct tensor x, struct tensor q, struct tensor k,
+   struct tensor v, const struct compose *c);
+/* dout passes to x unchanged. To the first 2D columns of dqkv and to dv (T,D) their part is added: behind
+ * attention_bwd, whose m it takes. dq, dk (T,D): scratch. The numbers' gradients are written. On a GPU dS and w2 Z are rounded to
+ * bf16 before products. */
+OP(compose_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
+   struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
+   const struct compose *c, const struct qk_made *m);
+/* compose in place, of rows at positions of sequences that grow (attention_cached); c's documents are not
+ * read. */
+OP(compose_cached, struct tensor out, struct tensor q, const struct compose *c,
+   const struct kv_cache *cache);
 
 /* z (T,N), N >= H: z_th = sum_{j<12} y_tj gate_hj + sum_j e_tj gate_h,12+j, and 0 from H on. y (T,D),
  * e (T,n), gate (H,12+n). Gates of y = z and the unit matrix's first H rows are those of these logits. */

@@ -73,6 +73,7 @@ static const struct key keys[] = {
     { "model", "backout", K_INT, F(model.backout), -1, MAX_LAYERS, NULL, NULL },
     { "model", "attend_as", K_INT, F(model.attend_as), -1, MAX_LAYERS, "-1", NULL },
     { "model", "xsa", K_BOOL, F(model.xsa), 0, 0, "no", NULL },
+    { "model", "compose_window", K_INT, F(model.compose_window), 0, 4096, "0", NULL },
     { "model", "mtp_end", K_TRUTH, F(model.mtp_whole), 0, 0, "cut", "cut|whole" },
     { "model", "inject", K_WORD, F(model.inject), 0, 0, "before", "before|after" },
     { "model", "inject_bare", K_BOOL, F(model.inject_bare), 0, 0, "yes", NULL },
@@ -177,19 +178,13 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
  * which must stay. A new key stands here. */
-static const char *const quiet[] = { "model.rope_windows",
-                                     "model.softcap_form",
-                                     "model.rope_pairs",
-                                     "data.cut",
-                                     "data.piece",
-                                     "data.max_documents",
-                                     "precision.fuse",
-                                     "precision.micro_gradients",
-                                     "precision.rope",
-                                     "optimizer.grad_norm",
-                                     "optimizer.loss",
-                                     "data.expect",
-                                     NULL };
+static const char *const quiet[] = { "model.rope_windows",   "model.softcap_form",
+                                     "model.rope_pairs",     "data.cut",
+                                     "data.piece",           "data.max_documents",
+                                     "precision.fuse",       "precision.micro_gradients",
+                                     "precision.rope",       "optimizer.grad_norm",
+                                     "optimizer.loss",       "data.expect",
+                                     "model.compose_window", NULL };
 
 /* A number, or a fraction such as 100/448. */
 int recipe_real(const char *text, const char *what, double lo, double hi, double *out)

@@ -324,11 +324,11 @@ static void streams(int T, const struct batch *b)
     });
     row("skip_gate", 1, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->skip_gate(o, s.x, s.x, s.y, s.z, gate1, num);
+        o->skip_gate(o, s.x, s.x, s.y, s.z, gate1, num, NULL);
     });
     row("skip_gate_bwd", 1, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->skip_gate_bwd(o, s.g, s.h, dgate1, sum, s.x, s.y, s.z, gate1, num);
+        o->skip_gate_bwd(o, s.g, s.h, dgate1, sum, s.x, s.y, s.z, gate1, num, NULL);
     });
 }
 
@@ -358,9 +358,10 @@ static void recombined(int T, const struct batch *b)
     row("pair_signs", 0, 4.0 * T * P, 0, 0,
         [&](int i) { o->pair_signs(o, narrow(sets[i].x), signs, b); });
     row("token_coefs", 0, T * (2.0 * K + 4 * M), 0, 0,
-        [&](int i) { o->token_coefs(o, coef, hidden(sets[i].x), w, bias); });
+        [&](int i) { o->token_coefs(o, coef, hidden(sets[i].x), w, bias, NULL); });
     row("token_coefs_bwd", 0, T * (4.0 * K + 4 * M), 0, 0, [&](int i) {
-        o->token_coefs_bwd(o, hidden(sets[i].x), dw, dbias, dcoef, hidden(sets[i].x), w);
+        o->token_coefs_bwd(o, hidden(sets[i].x), dw, dbias, NULL, dcoef, hidden(sets[i].x), w, bias,
+                           NULL);
     });
     row("mix_norm four, one narrow", 0, 5.25 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
