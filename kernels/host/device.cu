@@ -653,6 +653,7 @@ static void count_ops(struct cuda_ops *c)
     o->normuon = gpu_normuon;
     o->squares = gpu_squares;
     o->quantize_matrices = gpu_quantize_matrices;
+    o->quantize_delayed = gpu_quantize_delayed;
 }
 
 /* Sets what launch sizes depend on, of a GPU that need not be there. */

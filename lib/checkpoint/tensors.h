@@ -31,7 +31,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
-enum { TENSOR_KINDS = 22 }; /* and none, "" */
+enum { TENSOR_KINDS = 24 }; /* and none, "" */
 struct stored {
     const char *name; /* "attn.momentum" */
     char *param, *kind; /* "attn", "momentum"; "" when the name ends in no known kind */

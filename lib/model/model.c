@@ -440,6 +440,7 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
                               r->model.head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, (MAX_MTP + 1) * sizeof(real), "MTP weights");
+    m->first_scales = o->alloc(o, sizeof(real), "a switch");
     if (recipe_prefixes(r) && (rc = take_prefixes(m)))
         return rc;
     if (m->p.qk_bank || m->p.q_bank)
@@ -465,6 +466,8 @@ void model_set(struct model *m, const struct step_schedule *p)
         mtp[k] = (real)(float)p->mtp[k];
     mtp[p->n_mtp] = (real)(float)p->prefix;
     m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
+    real first = p->step <= r->precision.mlp.delayed[2];
+    m->ops->upload(m->ops, m->first_scales, &first, sizeof first);
     assert(r->model.head_dim / 4 <= 256);
     int updates = schedule_rope(r, p->step, freq, &m->attn_scale);
     if (updates != m->rope_updates)

@@ -108,6 +108,7 @@ struct model {
     struct rope rope;
     int rope_period; /* tokens of a row, whose positions begin anew; 0: no rows */
     real *mtp; /* device: MTP weights of the step, then that of prefixes */
+    real *first_scales; /* device: not 0: a refresh of delayed scales takes the weights' own */
     struct token_mask never; /* device: of evaluation; or none */
     int32_t *prefix; /* device (V): tokens' prefixes, -1: none; NULL: no stage has the term */
     struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V lie in several banks */

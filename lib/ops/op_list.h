@@ -98,10 +98,16 @@ OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
  * On a GPU without fp8, and in f64: linear_relu2, and post8 is left alone. */
 OP(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, struct tensor w,
    struct fp8_weight w8);
-/* linear_t of codes: y = scale f x8 w8^T (+ residual), f = FP8_POST_UNIT *w8.scale; w8 (O,I) transposed
- * (fp8.md 3). On a GPU without fp8, and in f64: linear_t of x and w. */
+/* linear_t of codes: y = scale f x8 w8^T (+ residual), f = u *w8.scale; w8 (O,I) transposed
+ * (fp8.md 3); u = *unit (device), or without one FP8_POST_UNIT. On a GPU without fp8, and in f64: linear_t of x
+ * and w. */
 OP(linear_t_fp8, struct tensor y, struct tensor x, struct tensor w, struct tensor x8,
-   struct fp8_weight w8, const real *scale, struct tensor residual);
+   const real *unit, struct fp8_weight w8, const real *scale, struct tensor residual);
+/* x8 = e4m3(x (1 / s)), s = *scale, where that is 0 1, saturating at 448; *most = max(*most, max x). x (T,F) >= 0;
+ * *scale is made s. On a GPU without fp8, and in f64: nothing (fp8.md 5). */
+OP(delayed_codes, struct tensor x8, struct tensor x, real *scale, real *most);
+/* n numbers each (device): scale = headroom max(most, 1e-12) / 448, then most = 0. */
+OP(delayed_scales, real *scale, real *most, int n, real headroom);
 /* linear_relu2_bwd and, of what it writes, dx = dpre w1, with gradients in e5m2 (fp8.md 4): d8 =
  * e5m2(bf16(dout inv)), inv = bf16(57344 / ad), ad = max(|dout|, 1e-12) over all of dout; dpre = 2 scale f
  * (d8 w2_8^T) max(pre,0), f = (*w2_8.scale ad) / 57344; g8 = e5m2(dpre (64 / ad)), dx = (ad / 64)
@@ -337,6 +343,9 @@ OP(quantize, const struct fp8_copy *copy, struct tensor w);
 /* Copies matrices of w as q says: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
  * turned = their transpose. A NaN makes the scale NaN. */
 OP(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
+/* quantize_matrices with one rounding, codes = e4m3(w / scale), and a scale of the refresh before: scale = next,
+ * or where d->first says so bf16(max(|w|, 1e-12) / 448); then next = headroom max(|w|, 1e-12) / 448. */
+OP(quantize_delayed, const struct fp8_matrices *q, const struct fp8_delay *d, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */
 OP(finite, int32_t *bad, struct tensor t);
 

@@ -244,6 +244,12 @@ struct fp8_matrices {
     real *scale; /* device (n) */
     int64_t first, rows, stride;
 };
+/* Scales of such copies that come from the weights before (fp8.md 5). */
+struct fp8_delay {
+    real *next; /* device (n): the next refresh's scales; 0: none yet */
+    const real *first; /* device: not 0: the scale is from w itself */
+    real headroom;
+};
 /* One of them, as it is or transposed. */
 struct fp8_weight {
     struct tensor codes;

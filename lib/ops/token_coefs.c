@@ -40,10 +40,10 @@ void cpu_token_coefs_bwd(struct ops *o, struct tensor dpre, struct tensor dw, st
     const real *wr = real_view(o, 0, w), *br = real_view(o, 2, factor ? b : NO_TENSOR);
     real *sum = cpu_scratch(o, 1, n + w.rows), *bias = sum + n;
     double by_factor = 0; /* terms of both signs */
-    real f = factor ? *factor : tenth;
 
     if (cpu_failed(o))
         return;
+    real f = factor ? *factor : tenth;
     assert(dout.cols == w.rows && width == w.cols && tensor_count(db) == w.rows);
     memset(sum, 0, (size_t)(n + w.rows) * sizeof *sum);
     for (int64_t t = 0; t < pre.rows; t++) {

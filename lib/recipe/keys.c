@@ -161,7 +161,9 @@ static const struct key keys[] = {
     { "precision", "weight_scale", K_SCALE, F(precision.weight_scale), 1e-12, 1e12, "row", NULL },
     { "precision", "amax_history", K_INT, F(precision.amax_history), 1, 1024, "16", NULL },
     { "precision", "mlp", K_WORD, F(precision.mlp.fp8), 0, 0, "bf16", "bf16|fp8|require" },
-    { "precision", "mlp_down", K_TRUTH, F(precision.mlp.down_fp8), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "mlp_down", K_WORD, F(precision.mlp.down_fp8), 0, 0, "bf16",
+      "bf16|fp8|delayed" },
+    { "precision", "mlp_delayed", K_REAL3, F(precision.mlp.delayed), 0, 1e6, "1.8 1.12 16", NULL },
     { "precision", "mlp_backward", K_TRUTH, F(precision.mlp.backward_fp8), 0, 0, "bf16",
       "bf16|fp8" },
     { "precision", "head_sigmoid", K_TRUTH, F(precision.head.sigmoid_bf16), 0, 0, "f32",
@@ -178,13 +180,21 @@ enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
 /* Keys that the canonical text leaves out at their default: they came when recipes already had hashes,
  * which must stay. A new key stands here. */
-static const char *const quiet[] = { "model.rope_windows",   "model.softcap_form",
-                                     "model.rope_pairs",     "data.cut",
-                                     "data.piece",           "data.max_documents",
-                                     "precision.fuse",       "precision.micro_gradients",
-                                     "precision.rope",       "optimizer.grad_norm",
-                                     "optimizer.loss",       "data.expect",
-                                     "model.compose_window", NULL };
+static const char *const quiet[] = { "model.rope_windows",
+                                     "model.softcap_form",
+                                     "model.rope_pairs",
+                                     "data.cut",
+                                     "data.piece",
+                                     "data.max_documents",
+                                     "precision.fuse",
+                                     "precision.micro_gradients",
+                                     "precision.rope",
+                                     "optimizer.grad_norm",
+                                     "optimizer.loss",
+                                     "data.expect",
+                                     "precision.mlp_delayed",
+                                     "model.compose_window",
+                                     NULL };
 
 /* A number, or a fraction such as 100/448. */
 int recipe_real(const char *text, const char *what, double lo, double hi, double *out)
@@ -666,6 +676,9 @@ static int check_precision(struct recipe *r)
         return recipe_error(
             r, recipe_find(r, "precision", r->precision.mlp.down_fp8 ? "mlp_down" : "mlp_backward"),
             "the MLPs' other products are in fp8 where the first is: mlp = fp8");
+    if (r->precision.mlp.down_fp8 == DOWN_DELAYED && r->precision.mlp.backward_fp8)
+        return recipe_error(r, recipe_find(r, "precision", "mlp_backward"),
+                            "the backward in fp8 has scales of its own: mlp_down = bf16 or fp8");
     return 0;
 }
 

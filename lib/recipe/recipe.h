@@ -48,6 +48,7 @@ enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
 enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
 enum mlp_fp8 { MLP_BF16, MLP_FP8, MLP_FP8_REQUIRE };
+enum mlp_down { DOWN_BF16, DOWN_FP8, DOWN_DELAYED };
 enum value_input { VALUE_INPUT, VALUE_SPLIT, VALUE_SPLIT_ALL };
 enum init_kind {
     INIT_ZERO,
@@ -327,7 +328,10 @@ struct recipe {
         } head;
         struct {
             enum mlp_fp8 fp8; /* the first product in training: as the head's */
-            bool down_fp8; /* with it, the second */
+            enum mlp_down down_fp8; /* with it, the second; with scales of earlier values */
+            double delayed
+                [3]; /* headroom of activations, of weights; steps after which each refresh of
+                                  the weights' scales is one from the weights themselves */
             bool backward_fp8; /* with it, what the backward makes of gradients */
         } mlp;
         double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */

@@ -487,7 +487,8 @@ static void products(int T)
     row("linear_t + residual", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y); });
     row("linear_t_fp8 + residual", 0, 0, 0, 4 * A, [&](int i) {
-        o->linear_t_fp8(o, sets[i].y, none, w1, codes_in(sets[i].f3), turned, NULL, sets[i].y);
+        o->linear_t_fp8(o, sets[i].y, none, w1, codes_in(sets[i].f3), NULL, turned, NULL,
+                        sets[i].y);
     });
     row("linear_relu2_bwd", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2); });

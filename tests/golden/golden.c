@@ -59,8 +59,8 @@ static const char *record_of(const struct golden *g)
 int golden_recipe(struct recipe **r, const struct golden *g, bool f32)
 {
     const char *share = getenv("GPT_SHARE"), *name = record_of(g);
-    char path[512], set[16][96];
-    const char *overrides[16];
+    char path[512], set[20][96];
+    const char *overrides[20];
     int n = 0, heads = golden_int(g, "heads", 2), size = golden_int(g, "head_dim", 8);
     char *text;
     size_t bytes;
@@ -90,6 +90,7 @@ int golden_recipe(struct recipe **r, const struct golden *g, bool f32)
         snprintf(set[n++], 64, "model.bigram_signs=%d", golden_int(g, "sign_rows", 64));
         snprintf(set[n++], 64, "precision.head_sigmoid=f32");
         snprintf(set[n++], 64, "precision.mlp=bf16");
+        snprintf(set[n++], 64, "precision.mlp_down=bf16");
     }
     snprintf(set[n++], 64, "model.block=%d", golden_int(g, "block_size", 128));
     snprintf(set[n++], 64, "precision.head_fp8=no");

@@ -161,10 +161,10 @@ static void linear_relu2(struct ops *o, struct tensor post, struct tensor x, str
 }
 
 static void linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                         struct tensor x8, struct fp8_weight w8, const real *scale,
-                         struct tensor residual)
+                         struct tensor x8, const real *unit, struct fp8_weight w8,
+                         const real *scale, struct tensor residual)
 {
-    cpu.linear_t_fp8(o, y, x, w, x8, w8, scale, residual);
+    cpu.linear_t_fp8(o, y, x, w, x8, unit, w8, scale, residual);
     rounded(y);
 }
 

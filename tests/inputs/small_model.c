@@ -93,6 +93,7 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
         snprintf(text[n++], sizeof text[0], "model.mtp_end=cut"); /* else no gradient of the loss */
         snprintf(text[n++], sizeof text[0], "precision.head_sigmoid=f32");
         snprintf(text[n++], sizeof text[0], "precision.mlp=bf16");
+        snprintf(text[n++], sizeof text[0], "precision.mlp_down=bf16");
     }
     for (int i = 0; i < 6; i++)
         if (f->set[i])
