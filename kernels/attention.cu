@@ -438,6 +438,6 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
                                                       (const float *)delta.data, workspace)))
         return;
     if (!raw_keys)
-        cuda_raw_grads(c, dqkv, raw ? NULL : dq.data, dk.data,
+        cuda_raw_grads(c, dqkv, false, raw ? NULL : dq.data, dk.data,
                        !raw && values == VALUES_JOINED ? dv.data : NULL, q, k, m);
 }

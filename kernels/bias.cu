@@ -141,8 +141,10 @@ static void product_portably(struct cuda_ops *c, struct tensor y, struct tensor 
                              const float *scale, struct tensor b, struct tensor residual,
                              bool relu2)
 {
-    gpu_linear(&c->ops, y, x, w, scale, {});
-    add_bias(c, y, b, residual, relu2);
+    bool in_place = residual.data == y.data;
+
+    gpu_linear(&c->ops, y, x, w, scale, in_place ? residual : tensor{});
+    add_bias(c, y, b, in_place ? tensor{} : residual, relu2);
 }
 
 static void product_natively(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,

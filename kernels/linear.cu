@@ -121,7 +121,7 @@ void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, cons
 }
 
 void gpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                      struct tensor x8, struct fp8_weight w8, const real *scale,
+                      struct tensor x8, const real *unit, struct fp8_weight w8, const real *scale,
                       struct tensor residual)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -130,7 +130,7 @@ void gpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
         gpu_linear_t(o, y, x, w, scale, residual);
     else if (!c->failed && CUDA_NEED(c, x8.cols % 16 == 0 && y.cols % 16 == 0,
                                      "fp8 products have widths of multiples of 16"))
-        cuda_gemm_codes(c, y, x8, c->post_unit, w8, scale, residual);
+        cuda_gemm_codes(c, y, x8, unit ? unit : c->post_unit, w8, scale, residual);
 }
 
 /* -- the product whose scale has a gradient ------------------------------------------ */

@@ -287,12 +287,22 @@ __device__ __forceinline__ static void raw_grad(float (&d)[8], uint4 packed, con
         d[j] *= factor;
 }
 
+/* x += what is in memory. */
+__device__ __forceinline__ static void add8(float (&x)[8], const bf16 *p)
+{
+    float old[8];
+    load8(old, p);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        x[j] += old[j];
+}
+
 /* Computes the gradients of raw q, k and v. s gives factor, shape, rope and q, k as attention read
  * them; dq, dk, dv are NULL where they are not wanted. Rows of up to 768 channels fit 128 registers: 2
  * CTAs an SM. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
-    raw_backward(bf16 *dqkv, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
+    raw_backward(bf16 *dqkv, bool add, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
 {
     int d = s.heads * 8 * W;
 
@@ -318,12 +328,16 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
             if (dq) {
                 unpack8(x, g.u[i]);
                 raw_grad<W>(x, z.u[i], r, *factor);
+                if (add && here)
+                    add8(x, out + to);
                 if (here)
                     store8_whole(out + to, x);
             }
             if (dk) {
                 gk.get(x, i, s);
                 raw_grad<W>(x, gk.z.u[i], r, factor[(int64_t)s.heads * s.tokens]);
+                if (add && here)
+                    add8(x, out + d + to);
                 if (here)
                     store8_whole(out + d + to, x);
             }
@@ -341,8 +355,9 @@ static int resident_blocks(const struct cuda_ops *c, int tokens, int each)
     return blocks < most ? blocks : most;
 }
 
-void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, const void *dq, const void *dk,
-                    const void *dv, struct tensor q, struct tensor k, const struct qk_made *m)
+void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, bool add, const void *dq,
+                    const void *dk, const void *dv, struct tensor q, struct tensor k,
+                    const struct qk_made *m)
 {
     qkv_args a = shape_of(&m->shape, m->rope, (int)dqkv.rows);
 
@@ -356,7 +371,8 @@ void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, const void *dq, cons
         with_head_size(a.head_dim, [&](auto w) {
             raw_backward<decltype(vec)::value, decltype(w)::value>
                 <<<resident_blocks(c, a.tokens, 2), ROW_THREADS, 0, c->stream>>>(
-                    (bf16 *)dqkv.data, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv, a);
+                    (bf16 *)dqkv.data, add, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv,
+                    a);
         });
     });
     CUDA_LAUNCHED(c);

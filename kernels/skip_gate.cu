@@ -1,5 +1,5 @@
-/* skip_gate.cu - out = x + kappa_t skip_t, kappa = 2 s(lambda) s(gate . x0_t[0:12]), and back.
- * record-61.md 2.3, 3.3.
+/* skip_gate.cu - out = x + kappa_t skip_t, kappa = 2 s(lambda) s(gate . x0_t[0:12]), or with a number of
+ * each token s(lambda) number_t, and back. record-61.md 2.3, 3.3; record-89.md 6.
  *
  * x, skip, x0, out (T,D) bf16; gate (12) bf16 or f32. One warp a row, 8 rows a block.
  * Forward moves 3 T D elements (+ 32 bytes a row of x0): 226 MB at T = 49152, D = 768.
@@ -13,16 +13,23 @@ struct gate12 {
     const void *w;
     bool is_f32;
     const float *lambda;
+    struct token_numbers number; /* value NULL: none */
 };
 
 struct kappa {
     float value, sig_lambda, sig_psi;
 };
 
-__device__ __forceinline__ static kappa kappa_of(const gate12 &g, float w, float x0)
+/* Returns the factor of token t; with numbers sig_psi is the token's, and 2 is 1. */
+__device__ __forceinline__ static kappa kappa_of(const gate12 &g, float w, float x0, int t)
 {
     kappa k;
     k.sig_lambda = sigmoid(*g.lambda);
+    if (g.number.value) {
+        k.sig_psi = g.number.value[(int64_t)t * g.number.stride];
+        k.value = k.sig_lambda * k.sig_psi;
+        return k;
+    }
     k.sig_psi = sigmoid(warp_sum(w * x0));
     k.value = 2 * k.sig_lambda * k.sig_psi;
     return k;
@@ -42,18 +49,22 @@ __global__ static void __launch_bounds__(ROW_THREADS)
         return;
     a.load(x + at, d);
     s.load(skip + at, d);
-    a.add(kappa_of(g, lane12(g.w, g.is_f32), lane12(x0 + at)).value, s);
+    bool gated = !g.number.value;
+    float w = gated ? lane12(g.w, g.is_f32) : 0, first = gated ? lane12(x0 + at) : 0;
+    a.add(kappa_of(g, w, first, t).value, s);
     a.store(out + at, d);
 }
 
 void gpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
-                   struct tensor x0, struct tensor gate, const real *lambda)
+                   struct tensor x0, struct tensor gate, const real *lambda,
+                   const struct token_numbers *number)
 {
     struct cuda_ops *c = cuda_of(o);
-    gate12 g = { gate.data, gate.dtype == DT_F32, lambda };
+    gate12 g = { gate.data, gate.dtype == DT_F32, lambda, number ? *number : NO_NUMBERS };
     int d = (int)out.cols, blocks = div_up(out.rows, ROW_WARPS);
 
-    assert(out.dtype == DT_BF16 && tensor_count(gate) == GATE_WIDTH && d >= GATE_WIDTH);
+    assert(out.dtype == DT_BF16 &&
+           (number || (tensor_count(gate) == GATE_WIDTH && d >= GATE_WIDTH)));
     if (c->failed || !ROW_FITS(c, d) || !blocks)
         return;
     with_vectors(d, [&](auto v) {
@@ -70,20 +81,23 @@ __global__ static void __launch_bounds__(ROW_THREADS)
                   const bf16 *x0, gate12 g, int rows, int d)
 {
     __shared__ float warps[ROW_WARPS][GATE_WIDTH + 1];
-    float w = lane12(g.w, g.is_f32), dgate = 0, dlambda = 0;
+    bool gated = !g.number.value;
+    float w = gated ? lane12(g.w, g.is_f32) : 0, dgate = 0, dlambda = 0;
 
     for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < rows; t += gridDim.x * ROW_WARPS) {
         int64_t at = (int64_t)t * d;
         row<V> dy, s;
         dy.load(dout + at, d);
         s.load(skip + at, d);
-        float x = lane12(x0 + at);
-        kappa k = kappa_of(g, w, x);
+        float x = gated ? lane12(x0 + at) : 0;
+        kappa k = kappa_of(g, w, x, t);
         float dkappa = warp_sum(dy.dot(s));
         float dpsi = dkappa * k.value * (1 - k.sig_psi);
         dlambda += dkappa * k.value * (1 - k.sig_lambda);
         dgate += dpsi * x;
-        if (lane_id() < GATE_WIDTH) {
+        if (!gated && lane_id() == 0)
+            g.number.grad[(int64_t)t * g.number.stride] = dkappa * k.sig_lambda;
+        if (gated && lane_id() < GATE_WIDTH) {
             bf16 *p = dx0 + at + lane_id();
             *p = __float2bfloat16(__bfloat162float(*p) + dpsi * w);
         }
@@ -107,10 +121,10 @@ __global__ static void __launch_bounds__(ROW_THREADS)
 
 void gpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0, struct tensor dgate,
                        real *dlambda, struct tensor dout, struct tensor skip, struct tensor x0,
-                       struct tensor gate, const real *lambda)
+                       struct tensor gate, const real *lambda, const struct token_numbers *number)
 {
     struct cuda_ops *c = cuda_of(o);
-    gate12 g = { gate.data, gate.dtype == DT_F32, lambda };
+    gate12 g = { gate.data, gate.dtype == DT_F32, lambda, number ? *number : NO_NUMBERS };
     int d = (int)dout.cols, blocks = div_up(dout.rows, ROW_WARPS);
     float *partial; /* (blocks, 12) of the gate, then (blocks) of lambda */
 
@@ -126,6 +140,7 @@ void gpu_skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0, st
             (const bf16 *)skip.data, (const bf16 *)x0.data, g, (int)dout.rows, d);
     });
     CUDA_LAUNCHED(c);
-    cuda_add_partials(c, dgate.data, dgate.dtype, partial, blocks, GATE_WIDTH);
+    if (!number)
+        cuda_add_partials(c, dgate.data, dgate.dtype, partial, blocks, GATE_WIDTH);
     cuda_add_partials(c, dlambda, DT_F32, partial + blocks * GATE_WIDTH, blocks, 1);
 }

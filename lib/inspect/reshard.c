@@ -46,7 +46,8 @@ struct job {
 static bool sharded(const struct job *j, const struct stored *t)
 {
     int i = j->recipe ? recipe_param(j->recipe, t->param) : -1;
-    if (!strcmp(t->kind, "weight.amax"))
+    if (!strcmp(t->kind, "weight.amax") || !strcmp(t->kind, "next_scale") ||
+        !strcmp(t->kind, "post_scale"))
         return false;
     if (i >= 0)
         return j->recipe->params[i].comms != COMMS_REPLICATED;

@@ -65,7 +65,8 @@ static struct view part_view(const struct stored *t, const struct part_name *p)
  * no parts. */
 static bool fits(const struct stored *t, const struct part_name *p)
 {
-    if (!strcmp(t->kind, "weight.amax") || t->rank == 0 || t->shape[0] == 0 ||
+    if (!strcmp(t->kind, "weight.amax") || !strcmp(t->kind, "next_scale") ||
+        !strcmp(t->kind, "post_scale") || t->rank == 0 || t->shape[0] == 0 ||
         p->unit + p->units > t->shape[0])
         return false;
     return !p->elements || p->inner + p->elements <= t->elements / t->shape[0];

@@ -94,9 +94,13 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct attn_shape as;
     struct xsa xsa = layer_xsa_of(m, l, i);
     bool apart = streams_at(&m->streams, STREAM_FORWARD, STREAM_VALUES, i).n;
-    enum values_grad values = xsa.v.data ? VALUES_ADDED : apart ? VALUES_APART : VALUES_JOINED;
 
     layer_shapes(m, a, i, b, &made.shape, &as);
+    struct attention_coefs coefs = attention_coefs_of(m, a, i, &as);
+    bool exclusive = xsa.v.data || coefs.head.alpha.value; /* which writes dv */
+    enum values_grad values = exclusive                 ? VALUES_ADDED
+                              : apart || coefs.composes ? VALUES_APART
+                                                        : VALUES_JOINED;
     if (spec->out_gate >= 0)
         gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (p->o_bias)
@@ -104,17 +108,23 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     o->linear_bwd_w(o, g.o, p->out[i].grad, dproduct, l->gated, w.o, p->out[i].value, add);
     o->linear_bwd_x(o, a->dy, dproduct, w.o, p->out[i].value, false);
     delta = tensor_shape(a->delta, as.heads, as.rows);
-    o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, heads,
-                    xsa.v.data ? &xsa : NULL);
+    if (coefs.any)
+        o->head_coefs_bwd(o, a->dy, delta, a->dy, l->composed, l->out, heads, &coefs.head);
+    else
+        o->out_gate_bwd(o, a->dy, delta, gate.dw, gate.dy12, a->dy, l->out, gate.y, gate.w, heads,
+                        xsa.v.data ? &xsa : NULL);
     if (spec->out_gate >= 0)
         gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
     o->attention_bwd(o, a->raw, l->dq, l->dk, l->dv, values, a->dy, l->q, l->k, l->v, l->lse, delta,
                      &as, &made);
+    if (coefs.composes)
+        o->compose_bwd(o, a->raw, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->mixed_lse,
+                       &coefs.compose, &made);
     stream_backward(m, a, STREAM_VALUES, i);
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, a->dy12 };
     if (spec->value >= 0)
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
-    if (spec->value >= 0 && p->gate_table) /* which the op adds to */
+    if (spec->value >= 0 && (p->gate_table || spec->out_gate < 0)) /* which the op adds to */
         o->zero(o, gate.dy12);
     if (spec->value >= 0 || values != VALUES_JOINED)
         o->value_bwd(o, a->raw, l->drows, gate.dw, gate.dy12,

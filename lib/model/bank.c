@@ -20,8 +20,8 @@ int64_t mlp_fp8_bytes(const struct recipe *r)
 {
     int i = r->precision.mlp.fp8 ? recipe_param(r, "mlp") : -1;
     int64_t half = i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
-    return half *
-           (recipe_mlp_copies(r) + r->precision.mlp.down_fp8 + r->precision.mlp.backward_fp8);
+    return half * (recipe_mlp_copies(r) + (r->precision.mlp.down_fp8 != DOWN_BF16) +
+                   r->precision.mlp.backward_fp8);
 }
 
 const struct layer_bank layer_banks[LAYER_BANKS] = {
@@ -131,6 +131,13 @@ void banks_keep_fp8_each(struct banks *b, struct param *p, int k, int64_t rows, 
         q->turned = tensor_of(NULL, DT_E4M3, n * p->w.cols, rows);
         q->turned.data = o->alloc(o, tensor_bytes(q->turned), p->spec->label);
     }
+    if (k == 1 && b->recipe->precision.mlp.down_fp8 == DOWN_DELAYED) {
+        real **each[] = { &p->next_scale, &p->post_scale, &p->post_most };
+        for (int i = 0; i < 3; i++) {
+            *each[i] = o->alloc(o, (size_t)n * sizeof(real), p->spec->label);
+            o->zero(o, tensor_of(*each[i], DT_REAL, n, 1));
+        }
+    }
     q->first = k * rows;
     q->scale = o->alloc(o, (size_t)n * sizeof *q->scale, p->spec->label);
     q->rows = rows;
@@ -144,7 +151,8 @@ void banks_quantize(struct banks *b)
         if (p->fp8.codes.data)
             b->ops->quantize(b->ops, &p->fp8, p->w);
         for (int k = 0; k < 2; k++)
-            if (p->fp8_each[k].codes.data)
+            if (p->fp8_each[k].codes.data &&
+                (k == 0 || !p->next_scale)) /* which moves with the steps */
                 b->ops->quantize_matrices(b->ops, &p->fp8_each[k], p->w);
     }
 }

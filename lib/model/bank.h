@@ -24,6 +24,9 @@ struct param {
     struct tensor w, g; /* (matrices*rows, cols) */
     struct fp8_copy fp8; /* of w; without codes where there is none (banks_keep_fp8) */
     struct fp8_matrices fp8_each[2]; /* of matrices of w; the same (banks_keep_fp8_each) */
+    /* With delayed scales (fp8.md 5): the second matrices' next ones, and of each first matrix's results
+     * the scale and its greatest number since. Own memory, or the optimizer's, which checkpoints have. */
+    real *next_scale, *post_scale, *post_most;
     struct tensor w_own, g_own; /* this rank's shard; the whole when replicated */
     int64_t units, own_first, own_count; /* of the leading axis: matrices, or rows of one */
     int64_t used; /* units before the padding, which no layer reads */

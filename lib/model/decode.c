@@ -13,6 +13,8 @@ static int64_t capacity(const struct model *m, int i, int most, int64_t context)
     const struct layer_spec *l = &m->recipe->layers[i];
     int pair = l->attention == ATTN_PAIRED ? 2 : 1;
     int64_t window = l->long_window ? m->schedule.window_long : m->schedule.window_short;
+    if (recipe_token_role(m->recipe, i, TOKEN_DC1) && window < m->recipe->model.compose_window)
+        window = m->recipe->model.compose_window;
     int64_t n = (window + pair - 1) / pair + 1 + DECODE_BLOCK + most;
     return n < context ? n : context;
 }
@@ -68,7 +70,8 @@ static void init_cache(struct decoder *d, int i)
                            .slot = d->slot,
                            .pos = d->next.pos,
                            .values_apart =
-                               streams_at(&d->m->streams, STREAM_FORWARD, STREAM_VALUES, i).n > 0 };
+                               streams_at(&d->m->streams, STREAM_FORWARD, STREAM_VALUES, i).n > 0 ||
+                               recipe_token_role(d->m->recipe, i, TOKEN_DC1) };
 }
 
 int decoder_init(struct decoder *d, struct model *m, int sequences, int most, int64_t context)

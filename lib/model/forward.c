@@ -1,7 +1,7 @@
 /* forward.c - the flattened forward (record-61.md 2, record-74.md 5): one list of ops. */
 #include "model/model.h"
 
-/* y = scale x w^T (+ bias) (+ residual). */
+/* y = scale x w^T (+ bias) (+ residual); y may be residual. */
 static void biased_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                           const real *scale, struct tensor bias, struct tensor residual)
 {
@@ -46,18 +46,25 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
     if (gated)
         gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
+    struct attention_coefs coefs = attention_coefs_of(m, a, i, &as);
     if (m->cache) {
         if (m->cache[i].values_apart)
             o->cache_values(o, &m->cache[i], l->v);
         o->attention_cached(o, l->gated, l->q, gate.y, gate.w, xsa.alpha, &m->cache[i], &as);
+        if (coefs.composes)
+            o->compose_cached(o, l->gated, l->q, &coefs.compose, &m->cache[i]);
     } else {
         o->attention(o, l->out, l->lse, l->q, l->k, l->v, &as);
         if (gated)
             o->out_gate(o, l->gated, l->out, gate.y, gate.w, heads, xsa.v.data ? &xsa : NULL);
+        if (coefs.composes)
+            o->compose(o, l->composed, l->mixed_lse, l->out, l->q, l->k, l->v, &coefs.compose);
     }
-    biased_linear(o, stream_tensor(a, product->out), gated || m->cache ? l->gated : l->out, w.o,
-                  p->out[i].value, layer_vector(p->o_bias, i, false),
-                  stream_tensor(a, product->residual));
+    if (coefs.any)
+        o->head_coefs(o, l->gated, m->cache ? l->gated : l->composed, heads, &coefs.head);
+    biased_linear(o, stream_tensor(a, product->out),
+                  gated || coefs.any || m->cache ? l->gated : l->composed, w.o, p->out[i].value,
+                  layer_vector(p->o_bias, i, false), stream_tensor(a, product->residual));
 }
 
 struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)
@@ -73,8 +80,18 @@ struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)
 /* Copies of all MLPs' weights in fp8 (fp8.md 1), for forward and backward. */
 static void mlp_copies(struct model *m)
 {
+    struct param *p = m->p.mlp;
+
     for (int k = 0; k < recipe_mlp_copies(m->recipe); k++)
-        m->ops->quantize_matrices(m->ops, &m->p.mlp->fp8_each[k], m->p.mlp->w);
+        if (k == 1 && p->next_scale)
+            m->ops->quantize_delayed(
+                m->ops, &p->fp8_each[k],
+                &(struct fp8_delay){ .next = p->next_scale,
+                                     .first = m->first_scales,
+                                     .headroom = (real)m->recipe->precision.mlp.delayed[1] },
+                p->w);
+        else
+            m->ops->quantize_matrices(m->ops, &p->fp8_each[k], p->w);
 }
 
 /* MLP(y2) of matrices in two banks, with their biases (track-3.md 2). */
@@ -116,12 +133,18 @@ static void mlp_forward(struct model *m, struct acts *a, int i)
     model_need(m, m->p.mlp);
     if (i == 0 && m->stale && a->train)
         mlp_copies(m);
+    bool delayed = m->recipe->precision.mlp.down_fp8 == DOWN_DELAYED;
+    real *unit = delayed ? m->p.mlp->post_scale + at : NULL;
     if (fp8)
-        o->linear_relu2_fp8(o, l->post, a->post8, l->y2, w1, mlp_weight8(m, i, 0, false));
+        o->linear_relu2_fp8(o, l->post, delayed ? NO_TENSOR : a->post8, l->y2, w1,
+                            mlp_weight8(m, i, 0, false));
     else
         o->linear_relu2(o, l->post, l->y2, w1);
+    if (fp8 && delayed)
+        o->delayed_codes(o, a->post8, l->post, unit, m->p.mlp->post_most + at);
     if (fp8 && m->recipe->precision.mlp.down_fp8)
-        o->linear_t_fp8(o, out, l->post, w2, a->post8, mlp_weight8(m, i, 1, true), scale, residual);
+        o->linear_t_fp8(o, out, l->post, w2, a->post8, unit, mlp_weight8(m, i, 1, true), scale,
+                        residual);
     else
         o->linear_t(o, out, l->post, w2, scale, residual);
 }
@@ -175,6 +198,11 @@ void model_forward(struct model *m, struct acts *a, const struct batch *b)
         (m->p.mlp ? mlp_forward : own_mlp_forward)(m, a, i);
         stream_forward(m, a, STREAM_LEAVE, i, b);
     }
+    if (a->train && p->mlp &&
+        p->mlp->next_scale) /* of all layers at once, for the next micro-batch */
+        o->delayed_scales(o, p->mlp->post_scale, p->mlp->post_most,
+                          (int)(p->mlp->w.rows / (2 * m->recipe->model.mlp_width)),
+                          (real)m->recipe->precision.mlp.delayed[0]);
     stream_forward(m, a, STREAM_END, 0, b);
     m->stale = false;
 }

@@ -42,6 +42,12 @@ static struct tensor take_wide(struct planner *p)
 /* In evaluation, what is computed from raw, once it is read, takes its memory. */
 enum { SHARED = 6 }; /* times (T,D) in evaluation: raw, and q, k and v behind it */
 
+/* True if coefficients of tokens gate attention's result of layer i, or make it exclusive. */
+static bool has_head_coefs(const struct recipe *r, int i)
+{
+    return recipe_token_role(r, i, TOKEN_XSA) || recipe_token_role(r, i, TOKEN_GATE);
+}
+
 static void plan_attention(struct planner *p, struct acts *a, struct layer_acts *l, int i)
 {
     const struct recipe *r = p->s->recipe;
@@ -60,8 +66,13 @@ static void plan_attention(struct planner *p, struct acts *a, struct layer_acts 
     }
     l->out = p->train ? take_wide(p) : tensor_rows(both, 0, T);
     l->lse = take(p, DT_REAL, r->model.heads, T);
-    if (p->train && r->layers[i].out_gate < 0)
-        l->gated = l->out;
+    l->composed = l->out;
+    if (recipe_token_role(r, i, TOKEN_DC1)) {
+        l->mixed_lse = take(p, DT_REAL, r->model.heads, T);
+        l->composed = p->train ? take_wide(p) : l->out;
+    }
+    if (p->train && r->layers[i].out_gate < 0 && !has_head_coefs(r, i))
+        l->gated = l->composed;
     else
         l->gated =
             p->train ? take_wide(p) : l->k; /* apart from raw, which attention_cached may read */
@@ -182,7 +193,7 @@ static void plan_backward(struct planner *p, struct acts *a)
         if (tensor_bytes(a->post8) > 4 * tensor_bytes(a->dx))
             a->post8 = take(p, DT_E4M3, T, r->model.mlp_width);
     }
-    for (int i = 1; i <= r->n_layers; i++)
+    for (int i = 0; i <= r->n_layers; i++)
         if (streams_use(p->s, BUFFER_din, i))
             a->layer[i].din = take_wide(p);
     if (p->s->products)
@@ -206,25 +217,24 @@ static void plan_tokens(struct planner *p, struct acts *a)
 {
     const struct recipe *r = p->s->recipe;
     int64_t T = p->tokens;
-    int n[MAX_TOKEN_TERMS] = { 0 }; /* coefficients of each block */
 
     for (int i = 0; i <= r->n_layers; i++)
         if (streams_use(p->s, BUFFER_rows, i))
             a->layer[i].rows = take_wide(p);
     if (p->train && streams_use(p->s, BUFFER_drows, r->n_layers))
         a->layer[r->n_layers].drows = take_wide(p);
-    for (int k = 0; k < r->token_coefs.n; k++)
-        n[r->token_coefs.term[k].block] += r->token_coefs.term[k].parts;
     for (int b = 0; b < r->token_coefs.n_blocks; b++) {
-        a->hidden[b] = take(p, p->act, T, r->token_coefs.hidden);
-        a->coefs[b] = take(p, DT_REAL, T, n[b]);
-        a->dcoefs[b] = p->train ? take(p, DT_REAL, T, n[b]) : NO_TENSOR;
+        const struct token_block *k = &r->token_coefs.block[b];
+        a->hidden[b] = take(p, p->act, T, r->token_coefs.hidden[k->set]);
+        a->coefs[b] = take(p, DT_REAL, T, k->n);
+        a->dcoefs[b] = p->train ? take(p, DT_REAL, T, k->n) : NO_TENSOR;
     }
     for (int k = 0; k < r->token_coefs.n; k++) {
         const struct token_term *t = &r->token_coefs.term[k];
         real *value = a->coefs[t->block].data, *grad = a->dcoefs[t->block].data;
-        a->token[k] = (struct scalar){ value ? value + t->first : NULL,
-                                       grad ? grad + t->first : NULL, n[t->block] };
+        a->token[k] =
+            (struct scalar){ value ? value + t->first : NULL, grad ? grad + t->first : NULL,
+                             r->token_coefs.block[t->block].n };
     }
 }
 
@@ -430,6 +440,7 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
                               r->model.head_dim / 2);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, (MAX_MTP + 1) * sizeof(real), "MTP weights");
+    m->first_scales = o->alloc(o, sizeof(real), "a switch");
     if (recipe_prefixes(r) && (rc = take_prefixes(m)))
         return rc;
     if (m->p.qk_bank || m->p.q_bank)
@@ -455,6 +466,8 @@ void model_set(struct model *m, const struct step_schedule *p)
         mtp[k] = (real)(float)p->mtp[k];
     mtp[p->n_mtp] = (real)(float)p->prefix;
     m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
+    real first = p->step <= r->precision.mlp.delayed[2];
+    m->ops->upload(m->ops, m->first_scales, &first, sizeof first);
     assert(r->model.head_dim / 4 <= 256);
     int updates = schedule_rope(r, p->step, freq, &m->attn_scale);
     if (updates != m->rope_updates)
@@ -535,6 +548,37 @@ struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i
                          .alpha = tensor_rows(m->p.xsa_alphas->w, i, 1),
                          .dv = l->dv, /* to which attention_bwd adds */
                          .dalpha = tensor_rows(m->p.xsa_alphas->g, i, 1) };
+}
+
+static struct token_numbers numbers_of(const struct model *m, const struct acts *a, int i,
+                                       enum token_role role)
+{
+    const struct token_term *t = recipe_token_role(m->recipe, i, role);
+    return t ? token_numbers(&a->token[t - m->recipe->token_coefs.term]) : NO_NUMBERS;
+}
+
+struct attention_coefs attention_coefs_of(const struct model *m, const struct acts *a, int i,
+                                          const struct attn_shape *s)
+{
+    const struct layer_acts *l = &a->layer[i];
+    struct attention_coefs c = {
+        .any = has_head_coefs(m->recipe, i),
+        .head = { .gate = numbers_of(m, a, i, TOKEN_GATE),
+                  .alpha = numbers_of(m, a, i, TOKEN_XSA),
+                  .v = l->v,
+                  .dv = l->dv, /* to which attention_bwd adds */
+                  .cache = m->cache ? &m->cache[i] : NULL },
+        .compose = { .w1 = numbers_of(m, a, i, TOKEN_DC1),
+                     .w2 = numbers_of(m, a, i, TOKEN_DC2),
+                     .heads = s->heads,
+                     .head_dim = s->head_dim,
+                     .window = m->recipe->model.compose_window,
+                     .cu = s->cu,
+                     .ncu = s->ncu,
+                     .scale = s->scale },
+    };
+    c.composes = c.compose.w1.value != NULL;
+    return c;
 }
 
 struct tensor value_rows(const struct model *m, int i, bool grad)

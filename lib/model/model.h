@@ -31,6 +31,10 @@ struct scalar {
     real *grad;
     int stride; /* of a coefficient of each token; 0: one for all */
 };
+static inline struct token_numbers token_numbers(const struct scalar *s)
+{
+    return (struct token_numbers){ s->value, s->grad, s->stride };
+}
 
 /* Activations of a layer that the backward reads. */
 struct layer_acts {
@@ -42,6 +46,7 @@ struct layer_acts {
     struct tensor q, k, v; /* (T,D) input of attention; k with a key offset (T+1,D) */
     struct tensor factor; /* (2H,T) of the norms that made q and k */
     struct tensor out, lse; /* (T,D), (H,T) attention's result */
+    struct tensor composed, mixed_lse; /* the same with heads mixed (op compose) */
     struct tensor gated; /* (T,D) after the output gate */
     struct tensor o; /* (T,D) attention's product, where a mix adds it to the stream */
     struct tensor attended, attended1; /* (T,D) the lanes after attention */
@@ -73,7 +78,7 @@ struct acts {
     struct tensor dx0, dbigram, dskip; /* (T,D) */
     /* The MLPs of [token_coefs], by block: hidden layer before its activation, outputs, their
      * gradients; and of each row the coefficient. */
-    struct tensor hidden[MAX_TOKEN_TERMS], coefs[MAX_TOKEN_TERMS], dcoefs[MAX_TOKEN_TERMS];
+    struct tensor hidden[MAX_TOKEN_BLOCKS], coefs[MAX_TOKEN_BLOCKS], dcoefs[MAX_TOKEN_BLOCKS];
     struct scalar token[MAX_TOKEN_TERMS];
     struct tensor dy12; /* (T,12) */
     struct tensor delta; /* (H,T) of attention's result and its gradient */
@@ -103,6 +108,7 @@ struct model {
     struct rope rope;
     int rope_period; /* tokens of a row, whose positions begin anew; 0: no rows */
     real *mtp; /* device: MTP weights of the step, then that of prefixes */
+    real *first_scales; /* device: not 0: a refresh of delayed scales takes the weights' own */
     struct token_mask never; /* device: of evaluation; or none */
     int32_t *prefix; /* device (V): tokens' prefixes, -1: none; NULL: no stage has the term */
     struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V lie in several banks */
@@ -203,6 +209,15 @@ struct tensor value_rows(const struct model *m, int i, bool grad);
 
 /* Returns what XSA of the layer's attention reads; none where it is not exclusive. */
 struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i);
+
+/* What coefficients of tokens do to the layer's result of attention. */
+struct attention_coefs {
+    bool any, composes; /* head_coefs is there; so is compose */
+    struct head_coefs head;
+    struct compose compose;
+};
+struct attention_coefs attention_coefs_of(const struct model *m, const struct acts *a, int i,
+                                          const struct attn_shape *s);
 
 /* -- stream.c: runs the lists of the residual stream ----------------------------- */
 struct tensor stream_tensor(const struct acts *a, struct ref r);

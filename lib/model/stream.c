@@ -195,17 +195,38 @@ static void run_inject(struct model *m, struct acts *a, const struct injected *e
 
 /* -- what stands between mixes --------------------------------------------------------------- */
 
+/* Matrices of an MLP of [token_coefs], or their gradients; its factor. */
+struct coef_mlp {
+    struct tensor w1, w2, b2;
+    struct scalar factor; /* of value NULL: 1/10 */
+};
+
+static struct coef_mlp coef_mlp_of(const struct model *m, int block, bool grad)
+{
+    const struct model_params *p = &m->p;
+    const struct token_block *b = &m->recipe->token_coefs.block[block];
+    bool given = b->set == TOKENS_GIVEN;
+    const struct param *w1 = given ? p->mudd_gate_w1 : p->mudd_w1;
+    const struct param *w2 = given ? p->mudd_gate_w2 : p->mudd_w2;
+    const struct param *b2 = given ? p->mudd_gate_b2 : p->mudd_b2;
+    int64_t width = m->recipe->token_coefs.width[b->set];
+    struct tensor bias = tensor_rows(grad ? b2->g : b2->w, b->index, 1);
+
+    return (struct coef_mlp){
+        .w1 = bank_rows(grad ? w1->g : w1->w, m->recipe->token_coefs.hidden[b->set], b->index),
+        .w2 = tensor_rows(grad ? w2->g : w2->w, b->index * width, b->n),
+        .b2 = tensor_shape(bias, 1, b->n),
+        .factor = given ? p->coef_scale[0] : (struct scalar){ NULL, NULL, 0 },
+    };
+}
+
 static void run_coefs(struct model *m, struct acts *a, int block, struct tensor x)
 {
     struct ops *o = m->ops;
-    const struct recipe *r = m->recipe;
-    int64_t n = a->coefs[block].cols;
+    struct coef_mlp w = coef_mlp_of(m, block, false);
 
-    o->linear(o, a->hidden[block], x, bank_rows(m->p.mudd_w1->w, r->token_coefs.hidden, block),
-              NULL, NO_TENSOR);
-    o->token_coefs(o, a->coefs[block], a->hidden[block],
-                   tensor_rows(m->p.mudd_w2->w, (int64_t)block * r->token_coefs.width, n),
-                   tensor_shape(tensor_rows(m->p.mudd_b2->w, block, 1), 1, n));
+    o->linear(o, a->hidden[block], x, w.w1, NULL, NO_TENSOR);
+    o->token_coefs(o, a->coefs[block], a->hidden[block], w.w2, w.b2, w.factor.value);
 }
 
 /* Passes the complete gradients of the block's coefficients on to the MLP that made them and its
@@ -214,18 +235,33 @@ static void run_coefs_bwd(struct model *m, struct acts *a, int block, struct ten
                           struct tensor x)
 {
     struct ops *o = m->ops;
-    const struct recipe *r = m->recipe;
-    const struct model_params *p = &m->p;
-    int64_t n = a->coefs[block].cols, at = (int64_t)block * r->token_coefs.width;
-    struct tensor hidden = a->hidden[block],
-                  w1 = bank_rows(p->mudd_w1->w, r->token_coefs.hidden, block);
+    struct tensor hidden = a->hidden[block];
+    struct coef_mlp w = coef_mlp_of(m, block, false), g = coef_mlp_of(m, block, true);
 
-    o->token_coefs_bwd(o, hidden, tensor_rows(p->mudd_w2->g, at, n),
-                       tensor_shape(tensor_rows(p->mudd_b2->g, block, 1), 1, n), a->dcoefs[block],
-                       hidden, tensor_rows(p->mudd_w2->w, at, n));
-    o->linear_bwd_w(o, bank_rows(p->mudd_w1->g, r->token_coefs.hidden, block), NULL, hidden, x, w1,
-                    NULL, true);
-    o->linear_bwd_x(o, dx, hidden, w1, NULL, true);
+    o->token_coefs_bwd(o, hidden, g.w2, g.b2, w.factor.grad, a->dcoefs[block], hidden, w.w2, w.b2,
+                       w.factor.value);
+    o->linear_bwd_w(o, g.w1, NULL, hidden, x, w.w1, NULL, true);
+    o->linear_bwd_x(o, dx, hidden, w.w1, NULL, true);
+}
+
+/* Adds the skip x to `to`; row: of [token_coefs], its gate, or -1. */
+static void run_skip(struct model *m, struct acts *a, int row, struct tensor to, struct tensor x)
+{
+    struct token_numbers gate = row < 0 ? NO_NUMBERS : token_numbers(&a->token[row]);
+    struct param *p = m->p.skip_gate;
+
+    m->ops->skip_gate(m->ops, to, to, x, a->x0, p ? p->w : NO_TENSOR, m->p.skip->value,
+                      row < 0 ? NULL : &gate);
+}
+
+static void run_skip_bwd(struct model *m, struct acts *a, int row, struct tensor dout,
+                         struct tensor x)
+{
+    struct token_numbers gate = row < 0 ? NO_NUMBERS : token_numbers(&a->token[row]);
+    struct param *p = m->p.skip_gate;
+
+    m->ops->skip_gate_bwd(m->ops, a->dskip, a->dx0, p ? p->g : NO_TENSOR, m->p.skip->grad, dout, x,
+                          a->x0, p ? p->w : NO_TENSOR, m->p.skip->value, row < 0 ? NULL : &gate);
 }
 
 static void run_rows(struct model *m, struct tensor out, int layer, const struct batch *b)
@@ -250,9 +286,7 @@ void stream_forward(struct model *m, struct acts *a, enum stream_place place, in
         struct tensor to = stream_tensor(a, e->to), x = stream_tensor(a, e->x);
         switch (e->act) {
         case DO_MIX: run_mix(m, a, &m->streams.mix[e->which]); break;
-        case DO_SKIP:
-            m->ops->skip_gate(m->ops, to, to, x, a->x0, m->p.skip_gate->w, m->p.skip->value);
-            break;
+        case DO_SKIP: run_skip(m, a, e->which, to, x); break;
         case DO_COEFS: run_coefs(m, a, e->which, x); break;
         case DO_ROWS: run_rows(m, to, e->which, b); break;
         default: assert(!"a step of the forward");
@@ -269,10 +303,7 @@ void stream_backward(struct model *m, struct acts *a, enum stream_place place, i
         struct tensor to = stream_tensor(a, e->to), x = stream_tensor(a, e->x);
         switch (e->act) {
         case DO_MIX: run_mix_bwd(m, a, &m->streams.mix[e->which]); break;
-        case DO_SKIP:
-            m->ops->skip_gate_bwd(m->ops, a->dskip, a->dx0, m->p.skip_gate->g, m->p.skip->grad, to,
-                                  x, a->x0, m->p.skip_gate->w, m->p.skip->value);
-            break;
+        case DO_SKIP: run_skip_bwd(m, a, e->which, to, x); break;
         case DO_COEFS: run_coefs_bwd(m, a, e->which, to, x); break;
         case DO_ADD:
             m->ops->mix_norm(m->ops, to, NO_TENSOR, 2,

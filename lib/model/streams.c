@@ -40,7 +40,10 @@ struct maker {
 
 static bool attends(const struct maker *k, int i) { return k->r->layers[i].attention != ATTN_NONE; }
 /* True if the norm that attention of layer i reads is read by gates, too. */
-static bool has_gates(const struct maker *k, int i) { return k->r->layers[i].out_gate >= 0; }
+static bool has_gates(const struct maker *k, int i)
+{
+    return k->r->layers[i].out_gate >= 0 || k->r->layers[i].value >= 0;
+}
 static bool after(const struct maker *k) { return k->r->model.inject == INJECT_AFTER; }
 static bool two_lanes(const struct maker *k, int i)
 {
@@ -62,7 +65,8 @@ static bool mlp_mixes(const struct maker *k)
     bool any = k->r->model.lanes >= 0 || recipe_scalar(k->r, "residual_mlp") ||
                recipe_scalar(k->r, "mlp_lane0");
     for (int t = 0; t < k->r->token_coefs.n; t++)
-        any |= k->r->token_coefs.term[t].role >= TOKEN_RESIDUAL_MLP;
+        any |= k->r->token_coefs.term[t].role == TOKEN_RESIDUAL_MLP ||
+               k->r->token_coefs.term[t].role == TOKEN_MLP;
     return any;
 }
 
@@ -243,9 +247,11 @@ static struct term *add_term(struct maker *k, struct mix *x, struct ref from, st
 static void inject(struct maker *k, struct mix *x, int i)
 {
     uint8_t runs = RUN_FORWARD | (joins_later(k, i) ? RUN_AT_BEGIN : RUN_BACKWARD);
+    const struct token_term *t = recipe_token_role(k->r, i, TOKEN_X0);
+    bool start = t && t->source == SOURCE_LAYER;
 
-    if (recipe_scalar(k->r, "x0") || has_tokens(k, i, TOKEN_X0))
-        add_term(k, x, MODEL(x0), coef_of(k, i, TOKEN_X0))->runs = runs;
+    if (recipe_scalar(k->r, "x0") || t)
+        add_term(k, x, start ? LAYER(in, 0) : MODEL(x0), coef_of(k, i, TOKEN_X0))->runs = runs;
     if (bigram_joins(k, i))
         add_term(k, x, MODEL(bigram), coef_of(k, i, TOKEN_BIGRAM))->runs = runs;
 }
@@ -290,7 +296,7 @@ static void make_begin(struct maker *k)
     x->dout[0] = use(k, in_x0 ? MODEL(dx0) : MODEL(dx));
     add_term(k, x, MODEL(x0), ONE);
     if (k->r->model.bigram.rows)
-        add_term(k, x, MODEL(bigram), scalar(k, ROLE_bigram, 0));
+        add_term(k, x, MODEL(bigram), coef_of(k, 0, TOKEN_BIGRAM));
 }
 
 static void make_enter(struct maker *k, int i)
@@ -446,25 +452,32 @@ static void do_step(struct maker *k, enum stream_act act, int which, struct ref 
         (struct stream_step){ (uint8_t)act, (int16_t)which, use(k, to), use(k, x) };
 }
 
-/* Returns the block of [token_coefs] that layer i's stream makes; -1: none. */
-static int block_of(const struct recipe *r, int i)
+/* Queues the MLPs of [token_coefs] that read x, the stream that enters layer `at`, or x0 (-1). */
+static void do_coefs(struct maker *k, int at, struct ref to, struct ref x)
 {
-    for (int row = 0; row < r->token_coefs.n; row++)
-        if (r->token_coefs.term[row].layer == i)
-            return r->token_coefs.term[row].block;
-    return -1;
+    for (int b = 0; b < k->r->token_coefs.n_blocks; b++)
+        if (k->r->token_coefs.block[b].at == at)
+            do_step(k, DO_COEFS, b, to, x);
+}
+
+/* Returns the row of [token_coefs] that gates the skip; -1: skip_gate does. */
+static int skip_row(const struct maker *k)
+{
+    const struct token_term *t = recipe_token_role(k->r, k->r->model.skip.to, TOKEN_SKIP);
+    return t ? (int)(t - k->r->token_coefs.term) : -1;
 }
 
 /* Queues a place's mix, after what the mix reads. */
 static void forward_steps(struct maker *k, enum stream_place place, int i)
 {
-    int layer = place == STREAM_END ? k->r->n_layers : i, block = block_of(k->r, layer);
+    int layer = place == STREAM_END ? k->r->n_layers : i;
 
+    if (place == STREAM_BEGIN)
+        do_coefs(k, -1, NOWHERE, MODEL(x0));
     if (place == STREAM_ENTER && i == k->r->model.skip.to)
-        do_step(k, DO_SKIP, 0, LAYER(in, i), k->s->skip);
+        do_step(k, DO_SKIP, skip_row(k), LAYER(in, i), k->s->skip);
     if (place == STREAM_ENTER || place == STREAM_END) {
-        if (block >= 0)
-            do_step(k, DO_COEFS, block, NOWHERE, LAYER(in, layer));
+        do_coefs(k, layer, NOWHERE, LAYER(in, layer));
         if (streams_use(k->s, BUFFER_rows, layer))
             do_step(k, DO_ROWS, layer, LAYER(rows, layer), NOWHERE);
     }
@@ -516,13 +529,6 @@ static void back_zero(struct maker *k, struct ref dx)
     k->written[dx.layer] |= 1u << dx.buffer;
 }
 
-static void back_coefs(struct maker *k, int i)
-{
-    int block = block_of(k->r, i);
-    if (block >= 0)
-        do_step(k, DO_COEFS, block, MODEL(dx), LAYER(in, i));
-}
-
 /* Queues the terms of x0 and bigrams that wait, of at most INJECT_MAX layers a step. */
 static void back_injected(struct maker *k)
 {
@@ -545,22 +551,26 @@ static void backward_begin(struct maker *k)
     back_zero(k, MODEL(dx0));
     if (k->r->model.bigram.rows)
         back_zero(k, MODEL(dbigram));
+    if (streams_use(k->s, BUFFER_din, 0))
+        do_step(k, DO_ADD, 0, MODEL(dx), LAYER(din, 0));
     if (!after(k) || k->r->model.bigram.in_x0) /* layer 0's stream is x0 itself */
         do_step(k, DO_ADD, 0, MODEL(dx0), MODEL(dx));
     back_mix(k, k->mix[STREAM_BEGIN][0]);
+    do_coefs(k, -1, MODEL(dx0), MODEL(x0));
 }
 
 static void backward_enter(struct maker *k, int i)
 {
     back_mix(k, k->earlier[i]);
     back_mix(k, k->mix[STREAM_ENTER][i]);
-    back_coefs(k, i);
+    do_coefs(k, i, MODEL(dx), LAYER(in, i));
     if (i == k->r->model.lanes && !after(k))
         do_step(k, DO_ADD, 0, MODEL(dx), MODEL(dx1));
     if (i != k->r->model.skip.to)
         return;
-    back_zero(k, MODEL(dx0));
-    do_step(k, DO_SKIP, 0, MODEL(dx), k->s->skip);
+    if (!has_tokens(k, i, TOKEN_SKIP))
+        back_zero(k, MODEL(dx0));
+    do_step(k, DO_SKIP, skip_row(k), MODEL(dx), k->s->skip);
 }
 
 static void backward_steps(struct maker *k, enum stream_place place, int i)
@@ -581,7 +591,7 @@ static void backward_steps(struct maker *k, enum stream_place place, int i)
             do_step(k, DO_ADD, 0, between(k, i), MODEL(dskip));
         back_mix(k, k->mix[place][i]);
         if (place == STREAM_END)
-            back_coefs(k, k->r->n_layers);
+            do_coefs(k, k->r->n_layers, MODEL(dx), LAYER(in, k->r->n_layers));
     }
 }
 
@@ -731,10 +741,12 @@ static void write_place(struct writer *w, enum stream_place place, int i)
             begin_line(w, place, i);
             if (x)
                 put_sum(w, x, lane);
+            else if (e->act == DO_SKIP && e->which >= 0)
+                put(w, "in = in + sigmoid(skip) token[%d] ", e->which), put_ref(w, "", e->x);
             else if (e->act == DO_SKIP)
                 put_ref(w, "in = in + skip gate(x0) ", e->x);
             else if (e->act == DO_COEFS)
-                put(w, "token = MLP %d of in", e->which);
+                put(w, "token = MLP %d of", e->which), put_ref(w, " ", e->x);
             else
                 put(w, "rows = rows of a table");
             w->line(w->ctx, w->text);

@@ -109,7 +109,7 @@ struct mix {
 
 enum stream_act {
     DO_MIX, /* which: of streams.mix */
-    DO_SKIP, /* skip_gate of `to` with x */
+    DO_SKIP, /* skip_gate of `to` with x; which: the row of [token_coefs] that is its gate, or -1 */
     DO_COEFS, /* which: the block of [token_coefs] whose MLP reads x; backward: gradient to `to` */
     DO_ROWS, /* which: the layer whose table's rows are gathered into `to` */
     DO_ADD, /* x to `to` */

@@ -226,15 +226,6 @@ static int cached_runs(struct run *run, const struct kv_cache *c, int64_t tokens
     return n;
 }
 
-/* Channels whose key is that of the token before. */
-static bool cached_offset(const struct kv_cache *c, int64_t channel, int64_t size)
-{
-    int64_t quarter = channel / (size / 4);
-    return c->key_offset == KEY_OFFSET_HALF       ? quarter >= 2
-           : c->key_offset == KEY_OFFSET_QUARTERS ? quarter % 2
-                                                  : false;
-}
-
 /* Copies the head's keys and values that the block sees out of the ring. */
 static void gather_keys(const struct cached *f, const struct block *b, int64_t slot, real *keys,
                         real *values)

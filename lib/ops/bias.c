@@ -5,11 +5,12 @@
 void cpu_linear_bias(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
                      const real *scale, struct tensor b, struct tensor residual, bool relu2)
 {
-    const real *bias, *r = has(residual) ? real_ptr(residual) : NULL;
+    bool in_place = residual.data == y.data;
+    const real *bias, *r = has(residual) && !in_place ? real_ptr(residual) : NULL;
 
-    assert(tensor_count(b) == y.cols && !(relu2 && r));
-    assert(!r || (residual.rows == y.rows && residual.cols == y.cols && residual.data != y.data));
-    cpu_linear(o, y, x, w, scale, NO_TENSOR);
+    assert(tensor_count(b) == y.cols && !(relu2 && has(residual)));
+    assert(!has(residual) || (residual.rows == y.rows && residual.cols == y.cols));
+    cpu_linear(o, y, x, w, scale, in_place ? residual : NO_TENSOR);
     bias = real_view(o, 0, b);
     if (cpu_failed(o))
         return;

@@ -37,7 +37,7 @@ void cpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
 }
 
 void cpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                      struct tensor x8, struct fp8_weight w8, const real *scale,
+                      struct tensor x8, const real *unit, struct fp8_weight w8, const real *scale,
                       struct tensor residual)
 {
     const real *xq, *wq;
@@ -52,8 +52,8 @@ void cpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
     if (cpu_failed(o))
         return;
     real_gemm(o, false, true, y.rows, y.cols, x8.cols,
-              FP8_POST_UNIT * *w8.scale * (scale ? *scale : 1), xq, x8.cols, wq, x8.cols,
-              start_from(y, residual), real_ptr(y), y.cols);
+              (unit ? *unit : FP8_POST_UNIT) * *w8.scale * (scale ? *scale : 1), xq, x8.cols, wq,
+              x8.cols, start_from(y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,

@@ -64,19 +64,23 @@ OPW(lanes_mix_bwd, const struct lanes_grad *d, const struct tensor dout[2], stru
 /* Computes from the gradients g_i (T,D) of n places (at most INJECT_MAX) those of the m streams that
  * joined there: dx (+)= sum_i coef_i g_i, dcoef_i += sum g_i x. */
 OPW(inject_bwd, int n, const struct tensor *g, int m, const struct injection *in);
-/* Coefficients of each token: out (T,m) f32 = (gelu(pre) w^T + b) / 10, gelu(x) = x Phi(x). pre
- * (T,K), w (m,K), b (m) of w's type. */
-OP(token_coefs, struct tensor out, struct tensor pre, struct tensor w, struct tensor b);
-/* With q = dout / 10: db += sum_t q, dw += q^T gelu(pre), dpre = (q w) gelu'(pre); dpre may be pre. */
-OPW(token_coefs_bwd, struct tensor dpre, struct tensor dw, struct tensor db, struct tensor dout,
-    struct tensor pre, struct tensor w);
-/* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj. */
+/* Coefficients of each token: out (T,m) f32 = f (gelu(pre) w^T + b), gelu(x) = x Phi(x), f = *factor, or
+ * 1/10 without one. pre (T,K), w (m,K), b (m) of w's type. */
+OP(token_coefs, struct tensor out, struct tensor pre, struct tensor w, struct tensor b,
+   const real *factor);
+/* With q = f dout: db += sum_t q, dw += q^T gelu(pre), dpre = (q w) gelu'(pre); dpre may be pre. With a
+ * factor *dfactor += the sum of dout out / f. */
+OPW(token_coefs_bwd, struct tensor dpre, struct tensor dw, struct tensor db, real *dfactor,
+    struct tensor dout, struct tensor pre, struct tensor w, struct tensor b, const real *factor);
+/* out = x + kappa_t skip_t, kappa = 2 s(lambda) s(psi), psi_t = sum_{j<12} gate_j x0_tj; or of a number a
+ * token, kappa = s(lambda) number_t, without x0 and gate. */
 OP(skip_gate, struct tensor out, struct tensor x, struct tensor skip, struct tensor x0,
-   struct tensor gate, const real *lambda);
-/* dout passes to x unchanged. dskip written = kappa dout; dx0 channels < 12 added. */
+   struct tensor gate, const real *lambda, const struct token_numbers *number);
+/* dout passes to x unchanged. dskip written = kappa dout; dx0 channels < 12 added; or number's gradient
+ * written. */
 OPW(skip_gate_bwd, struct tensor dskip, struct tensor dx0, struct tensor dgate, real *dlambda,
     struct tensor dout, struct tensor skip, struct tensor x0, struct tensor gate,
-    const real *lambda);
+    const real *lambda, const struct token_numbers *number);
 
 /* -- products ------------------------------------------------------------ */
 /* y = scale x w^T (+ residual): x (T,I), w (O,I), y (T,O). scale NULL: 1. y may be residual. */
@@ -99,10 +103,16 @@ OP(linear_relu2, struct tensor post, struct tensor x, struct tensor w);
  * On a GPU without fp8, and in f64: linear_relu2, and post8 is left alone. */
 OPW(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, struct tensor w,
     struct fp8_weight w8);
-/* linear_t of codes: y = scale f x8 w8^T (+ residual), f = FP8_POST_UNIT *w8.scale; w8 (O,I) transposed
- * (fp8.md 3). On a GPU without fp8, and in f64: linear_t of x and w. */
+/* linear_t of codes: y = scale f x8 w8^T (+ residual), f = u *w8.scale; w8 (O,I) transposed
+ * (fp8.md 3); u = *unit (device), or without one FP8_POST_UNIT. On a GPU without fp8, and in f64: linear_t of x
+ * and w. */
 OP(linear_t_fp8, struct tensor y, struct tensor x, struct tensor w, struct tensor x8,
-   struct fp8_weight w8, const real *scale, struct tensor residual);
+   const real *unit, struct fp8_weight w8, const real *scale, struct tensor residual);
+/* x8 = e4m3(x (1 / s)), s = *scale, where that is 0 1, saturating at 448; *most = max(*most, max x). x (T,F) >= 0;
+ * *scale is made s. On a GPU without fp8, and in f64: nothing (fp8.md 5). */
+OP(delayed_codes, struct tensor x8, struct tensor x, real *scale, real *most);
+/* n numbers each (device): scale = headroom max(most, 1e-12) / 448, then most = 0. */
+OP(delayed_scales, real *scale, real *most, int n, real headroom);
 /* linear_relu2_bwd and, of what it writes, dx = dpre w1, with gradients in e5m2 (fp8.md 4): d8 =
  * e5m2(bf16(dout inv)), inv = bf16(57344 / ad), ad = max(|dout|, 1e-12) over all of dout; dpre = 2 scale f
  * (d8 w2_8^T) max(pre,0), f = (*w2_8.scale ad) / 57344; g8 = e5m2(dpre (64 / ad)), dx = (ad / 64)
@@ -116,7 +126,7 @@ OPW(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, 
     struct tensor post);
 
 /* y (T,O) = scale x w^T + b (+ residual), or with relu2 max(scale x w^T + b, 0)^2: x (T,I), w (O,I), b (1,O), scale
- * NULL: 1. */
+ * NULL: 1. y may be residual. */
 OP(linear_bias, struct tensor y, struct tensor x, struct tensor w, const real *scale,
    struct tensor b, struct tensor residual, bool relu2);
 /* db (1,O) += sum_t dy_t. */
@@ -181,6 +191,33 @@ OP(out_gate, struct tensor out, struct tensor x, struct tensor y, struct tensor 
 OPW(out_gate_bwd, struct tensor dx, struct tensor delta, struct tensor dgate, struct tensor dy12,
     struct tensor dout, struct tensor x, struct tensor y, struct tensor gate, int heads,
     const struct xsa *a);
+
+/* out_th = gate_th (x - tanh(alpha_th) (x v) / max(v v, 1e-8) v), x a head's result of attention and v its
+ * token's value; without alphas gate_th x, without gates the bracket. x, out (T,H E), which may be one. */
+OP(head_coefs, struct tensor out, struct tensor x, int heads, const struct head_coefs *c);
+/* dx written (may be dout), dv, where there are alphas, and the numbers' gradients. delta (H,T) f32 written:
+ * sums over a head's E channels of dx own, attention's own result. Where v v is below 1e-8, dv is that of a
+ * constant divisor. */
+OP(head_coefs_bwd, struct tensor dx, struct tensor delta, struct tensor dout, struct tensor x,
+   struct tensor own, int heads, const struct head_coefs *c);
+
+/* Dynamically composable attention (arXiv 2405.08553), its part over the last keys of plain attention: of
+ * the `window` keys j of its document that end with token t, P_h = softmax(scale q_h k_h), a_h = w1_h /
+ * sqrt(mean over the heads of w1^2 + 1e-6), Z_j = sum_h a_h P_hj; out_h = x_h + sum_j (w2_h Z_j) v_hj.
+ * x, out (T,D), which may be one; q, k, v as attention reads them; lse (H,T) f32 of the scores, for the
+ * backward, or none. On a GPU w2 Z is rounded to bf16 before the product. */
+OP(compose, struct tensor out, struct tensor lse, struct tensor x, struct tensor q, struct tensor k,
+   struct tensor v, const struct compose *c);
+/* dout passes to x unchanged. To the first 2D columns of dqkv and to dv (T,D) their part is added: behind
+ * attention_bwd, whose m it takes. dq, dk (T,D): scratch. The numbers' gradients are written. On a GPU dS and w2 Z are rounded to
+ * bf16 before products. */
+OPW(compose_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
+    struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
+    const struct compose *c, const struct qk_made *m);
+/* compose in place, of rows at positions of sequences that grow (attention_cached); c's documents are not
+ * read. */
+OP(compose_cached, struct tensor out, struct tensor q, const struct compose *c,
+   const struct kv_cache *cache);
 
 /* z (T,N), N >= H: z_th = sum_{j<12} y_tj gate_hj + sum_j e_tj gate_h,12+j, and 0 from H on. y (T,D),
  * e (T,n), gate (H,12+n). Gates of y = z and the unit matrix's first H rows are those of these logits. */
@@ -362,6 +399,9 @@ OP(quantize, const struct fp8_copy *copy, struct tensor w);
 /* Copies matrices of w as q says: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
  * turned = their transpose. A NaN makes the scale NaN. */
 OPW(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
+/* quantize_matrices with one rounding, codes = e4m3(w / scale), and a scale of the refresh before: scale = next,
+ * or where d->first says so bf16(max(|w|, 1e-12) / 448); then next = headroom max(|w|, 1e-12) / 448. */
+OPW(quantize_delayed, const struct fp8_matrices *q, const struct fp8_delay *d, struct tensor w);
 /* bad[0] |= 1 when t (any float type) has a NaN or an infinity (device int32). */
 OP(finite, int32_t *bad, struct tensor t);
 

@@ -161,6 +161,31 @@ struct xsa {
     struct tensor dv, dalpha; /* backward: (T,D) written; (1,H) added to */
 };
 
+/* Numbers of each token, some side by side: token t's are value[t stride], .. */
+struct token_numbers {
+    const real *value; /* device; NULL: none */
+    real *grad; /* backward: written */
+    int stride;
+};
+
+#define NO_NUMBERS ((struct token_numbers){ NULL, NULL, 0 })
+
+/* What is done to attention's result with numbers of each token and head. */
+struct head_coefs {
+    struct token_numbers gate, alpha;
+    struct tensor v, dv; /* (T,D): the values that attention read; backward: written */
+    const struct kv_cache *cache; /* v is in it; or NULL */
+};
+
+/* Mixing the heads' probabilities (op compose). */
+struct compose {
+    struct token_numbers w1, w2;
+    int heads, head_dim, window; /* keys, the token among them */
+    const int32_t *cu; /* document starts */
+    int ncu;
+    float scale;
+};
+
 struct mix_term {
     struct tensor x; /* (T,D); (T,n) */
     const real *coef; /* NULL: 1 */
@@ -218,6 +243,12 @@ struct fp8_matrices {
     struct tensor turned; /* (n cols, rows): each one transposed; or none */
     real *scale; /* device (n) */
     int64_t first, rows, stride;
+};
+/* Scales of such copies that come from the weights before (fp8.md 5). */
+struct fp8_delay {
+    real *next; /* device (n): the next refresh's scales; 0: none yet */
+    const real *first; /* device: not 0: the scale is from w itself */
+    real headroom;
 };
 /* One of them, as it is or transposed. */
 struct fp8_weight {

@@ -11,4 +11,13 @@ void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct t
 /* The last D columns, from dv (T,D). */
 void cpu_join_values(struct tensor dqkv, struct tensor dv);
 
+/* True of channels whose key in the cache is that of the token before. */
+static inline bool cached_offset(const struct kv_cache *c, int64_t channel, int64_t size)
+{
+    int64_t quarter = channel / (size / 4);
+    return c->key_offset == KEY_OFFSET_HALF       ? quarter >= 2
+           : c->key_offset == KEY_OFFSET_QUARTERS ? quarter % 2
+                                                  : false;
+}
+
 #endif

@@ -71,3 +71,29 @@ void cpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct t
             turned[i % w.cols * q->rows + i / w.cols] = codes[i];
     }
 }
+
+void cpu_quantize_delayed(struct ops *o, const struct fp8_matrices *q, const struct fp8_delay *d,
+                          struct tensor w)
+{
+    int64_t n = q->rows * w.cols;
+    real *x = cpu_scratch(o, 0, n);
+
+    assert(q->codes.dtype == DT_E4M3 && q->codes.cols == w.cols);
+    if (cpu_failed(o))
+        return;
+    for (int64_t m = 0; m * q->rows < q->codes.rows; m++) {
+        uint8_t *codes = (uint8_t *)q->codes.data + m * n;
+        real_read(x, w, (q->first + m * q->stride) * w.cols, n);
+        real most = cpu_amax(x, n, (real)1e-12);
+        bool first = *d->first != 0 || d->next[m] == 0;
+        q->scale[m] = first ? bf16_round((float)most / 448) : d->next[m];
+        d->next[m] = d->headroom * most / 448;
+        for (int64_t i = 0; i < n; i++)
+            codes[i] = e4m3_from_f32((float)(x[i] / q->scale[m]));
+        if (!has(q->turned))
+            continue;
+        uint8_t *turned = (uint8_t *)q->turned.data + m * n;
+        for (int64_t i = 0; i < n; i++)
+            turned[i % w.cols * q->rows + i / w.cols] = codes[i];
+    }
+}

@@ -173,6 +173,9 @@ static int take_states(struct optim *z, int i)
     q->stored = p->spec->stored == DT_NONE ? NO_TENSOR : q->held[0];
     q->stored_scale = optim_state(q, "weight.scale");
     q->amax_history = optim_state(q, "weight.amax");
+    if (p->next_scale) /* the model's numbers lie where checkpoints find them */
+        p->next_scale = optim_state(q, "next_scale").data,
+        p->post_scale = optim_state(q, "post_scale").data;
     q->mantissa = optim_state(q, "mantissa");
     if (around_reads_apart(&z->recipe->optimizer.around) &&
         around_takes(&z->recipe->optimizer.around, i))

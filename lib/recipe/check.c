@@ -12,11 +12,13 @@ enum when {
     NEVER,
     WITH_BACKOUT,
     WITH_SKIP,
+    WITH_SKIP_GATE,
     WITH_BIGRAMS,
     WITH_LANES,
     WITH_POST,
     WITH_FOLD,
     WITH_AFTER,
+    WITH_X0,
     WITH_SMEAR,
     WITH_GATES,
     WITH_VALUES
@@ -90,8 +92,10 @@ int64_t recipe_size(const struct recipe *r, char letter)
     case 'n': return recipe_own_mlp(r) ? r->model.mlp_width : 0;
     case 'k': return recipe_own_mlp(r) ? r->model.width : 0;
     case 'l': return r->n_layers;
-    case 't': return r->token_coefs.hidden;
-    case 'c': return r->token_coefs.width;
+    case 't': return r->token_coefs.hidden[TOKENS_OWN];
+    case 'c': return r->token_coefs.width[TOKENS_OWN];
+    case 'r': return r->token_coefs.hidden[TOKENS_GIVEN];
+    case 'z': return r->token_coefs.width[TOKENS_GIVEN];
     case 'w': return r->model.gate_table;
     case 'u': return GATE_WIDTH + r->model.gate_table;
     default: return 1;
@@ -114,6 +118,16 @@ static int64_t multiple(const struct recipe *r, const struct param_role *role)
                : r->params[i].matrices * r->params[i].rows / size_of(r, role->rows);
 }
 
+/* True if x0 or the bigrams join some layer's stream with a number that no row of [token_coefs] makes. */
+static bool joins_by_scalar(const struct recipe *r, enum token_role role)
+{
+    bool some = false;
+    for (int i = 0; i < r->n_layers; i++)
+        some |= (r->layers[i].attention != ATTN_NONE || r->model.inject_bare) &&
+                !recipe_token_role(r, i, role);
+    return some;
+}
+
 /* True if the model needs what a row of role_list.h has `when` for. */
 static bool needed(const struct recipe *r, enum when when)
 {
@@ -127,11 +141,14 @@ static bool needed(const struct recipe *r, enum when when)
     case NEVER: return false;
     case WITH_BACKOUT: return r->model.backout >= 0;
     case WITH_SKIP: return r->model.skip.to >= 0;
-    case WITH_BIGRAMS: return r->model.bigram.rows > 0;
+    case WITH_SKIP_GATE:
+        return r->model.skip.to >= 0 && !recipe_token_role(r, r->model.skip.to, TOKEN_SKIP);
+    case WITH_BIGRAMS: return r->model.bigram.rows > 0 && joins_by_scalar(r, TOKEN_BIGRAM);
     case WITH_LANES: return lanes;
     case WITH_POST: return lanes || r->model.post_single;
     case WITH_FOLD: return lanes || r->model.fold_mlp;
     case WITH_AFTER: return r->model.inject == INJECT_AFTER;
+    case WITH_X0: return r->model.inject == INJECT_AFTER && joins_by_scalar(r, TOKEN_X0);
     case WITH_SMEAR: return recipe_param(r, "smear_gate") >= 0 || recipe_scalar(r, "smear") != NULL;
     case WITH_GATES: return gates;
     case WITH_VALUES: return values;
@@ -430,16 +447,40 @@ static int check_taps(const struct recipe *r)
 
 /* -- coefficients of tokens ------------------------------------------------------------- */
 
+/* True if layer i has what a coefficient of that role is for. */
+static bool has_place(const struct recipe *r, int i, enum token_role role)
+{
+    enum attention_kind kind = r->layers[i].attention;
+    switch (role) {
+    case TOKEN_SKIP: return i == r->model.skip.to;
+    case TOKEN_X0: return kind != ATTN_NONE || r->model.inject_bare;
+    case TOKEN_BIGRAM:
+        return r->model.bigram.rows && (kind != ATTN_NONE || r->model.inject_bare) &&
+               (i > 0 || !r->model.bigram.in_x0);
+    case TOKEN_XSA: return kind == ATTN_PLAIN && !r->model.xsa;
+    case TOKEN_GATE: return kind == ATTN_PLAIN && r->layers[i].out_gate < 0 && !r->model.xsa;
+    case TOKEN_DC1:
+    case TOKEN_DC2:
+        return kind == ATTN_PLAIN && r->layers[i].out_gate < 0 && !r->model.xsa &&
+               r->model.compose_window && recipe_token_role(r, i, TOKEN_DC1) &&
+               recipe_token_role(r, i, TOKEN_DC2);
+    default: return kind == ATTN_PLAIN && i > 0;
+    }
+}
+
 /* Where the stream and its terms are what [token_coefs] takes them for. */
 static bool token_layer(const struct recipe *r, const struct token_term *t)
 {
-    if (r->model.inject != INJECT_AFTER || r->model.lanes >= 0 || r->model.fold_mlp)
+    const struct token_block *b = &r->token_coefs.block[t->block];
+    if (r->model.inject != INJECT_AFTER || r->model.lanes >= 0 || r->model.fold_mlp ||
+        (b->at < 0 && r->model.bigram.in_x0))
         return false;
     if (t->layer == r->n_layers)
         return true;
-    return r->layers[t->layer].attention == ATTN_PLAIN && t->layer > 0 &&
-           (t->source != SOURCE_TABLE || r->layers[t->layer].value < 0) &&
-           (t->role != TOKEN_BIGRAM || r->model.bigram.rows);
+    return has_place(r, t->layer, t->role) &&
+           (b->set != TOKENS_OWN || r->layers[t->layer].attention == ATTN_PLAIN) &&
+           (b->set != TOKENS_OWN || t->layer > 0) &&
+           (t->source != SOURCE_TABLE || r->layers[t->layer].value < 0);
 }
 
 static int check_token_term(const struct recipe *r, int i, bool *read)
@@ -452,9 +493,11 @@ static int check_token_term(const struct recipe *r, int i, bool *read)
         return recipe_error(r, e,
                             "expected a layer of plain attention after layer 0, without a table of "
                             "its own, in a model of one lane with inject = after, fold_mlp = no");
-    if (t->source == SOURCE_LAYER && t->layer == r->n_layers && t->from == r->model.backout)
+    if (t->source == SOURCE_LAYER && t->layer == r->n_layers && t->from >= 0 &&
+        t->from == r->model.backout)
         return recipe_error(r, e, "layer %d is the backout, a term of the same sum", t->from);
-    if (t->source == SOURCE_LAYER && (t->from >= t->layer || r->model.skip.to == t->from + 1))
+    if (t->source == SOURCE_LAYER &&
+        (t->from >= t->layer || t->layer == 0 || (t->from >= 0 && r->model.skip.to == t->from + 1)))
         return recipe_error(r, e, "layer %d's output is not there", t->from);
     for (int k = 0; k < r->token_coefs.n; k++) {
         const struct token_term *o = &r->token_coefs.term[k];
@@ -467,26 +510,42 @@ static int check_token_term(const struct recipe *r, int i, bool *read)
     if (same > 1 || sources > MAX_SOURCES)
         return recipe_error(
             r, e, "a layer has each term once, one table, and %d sources in a place", MAX_SOURCES);
-    if (t->first + t->parts > r->token_coefs.width)
-        return recipe_error(r, e, "more coefficients than the %d of 'mudd_b2'",
-                            r->token_coefs.width);
+    enum token_set set = r->token_coefs.block[t->block].set;
+    if (t->first + t->parts > r->token_coefs.width[set])
+        return recipe_error(r, e, "more coefficients than the %d of '%s'",
+                            r->token_coefs.width[set], set ? "mudd_gate_b2" : "mudd_b2");
     return t->source == SOURCE_TABLE ? check_value(r, e, t->table, t->slot, read) : 0;
+}
+
+/* True if the parameters of a set of MLPs have as many matrices as it has MLPs. */
+static bool has_matrices(const struct recipe *r, enum token_set set)
+{
+    static const int of[N_TOKEN_SETS][3] = { { ROLE_mudd_w1, ROLE_mudd_w2, ROLE_mudd_b2 },
+                                             { ROLE_mudd_gate_w1, ROLE_mudd_gate_w2,
+                                               ROLE_mudd_gate_b2 } };
+    bool ok = true;
+    for (int k = 0; k < 3; k++)
+        ok &= !recipe_token_blocks(r, set) ||
+              multiple(r, &param_roles[of[set][k]]) >= recipe_token_blocks(r, set);
+    return ok;
 }
 
 static int check_token_terms(const struct recipe *r, bool *read)
 {
-    int blocks = r->token_coefs.n_blocks, rc = 0;
+    int rc = 0;
 
     for (int i = 0; i < r->token_coefs.n && !rc; i++)
         rc = check_token_term(r, i, read);
-    if (!rc && blocks &&
-        (multiple(r, &param_roles[ROLE_mudd_w1]) < blocks ||
-         multiple(r, &param_roles[ROLE_mudd_w2]) < blocks ||
-         multiple(r, &param_roles[ROLE_mudd_b2]) < blocks))
+    if (!rc && !has_matrices(r, TOKENS_OWN))
         rc = recipe_error(r, NULL,
                           "[token_coefs] has terms of %d layers: 'mudd_w1', 'mudd_w2' and "
                           "'mudd_b2' need as many matrices",
-                          blocks);
+                          recipe_token_blocks(r, TOKENS_OWN));
+    if (!rc && !has_matrices(r, TOKENS_GIVEN))
+        rc = recipe_error(r, NULL,
+                          "[token_coefs] has terms made in %d places: 'mudd_gate_w1', "
+                          "'mudd_gate_w2' and 'mudd_gate_b2' need as many matrices",
+                          recipe_token_blocks(r, TOKENS_GIVEN));
     return rc;
 }
 

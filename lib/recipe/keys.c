@@ -73,6 +73,7 @@ static const struct key keys[] = {
     { "model", "backout", K_INT, F(model.backout), -1, MAX_LAYERS, NULL, NULL },
     { "model", "attend_as", K_INT, F(model.attend_as), -1, MAX_LAYERS, "-1", NULL },
     { "model", "xsa", K_BOOL, F(model.xsa), 0, 0, "no", NULL },
+    { "model", "compose_window", K_INT, F(model.compose_window), 0, 4096, "0", NULL },
     { "model", "mtp_end", K_TRUTH, F(model.mtp_whole), 0, 0, "cut", "cut|whole" },
     { "model", "inject", K_WORD, F(model.inject), 0, 0, "before", "before|after" },
     { "model", "inject_bare", K_BOOL, F(model.inject_bare), 0, 0, "yes", NULL },
@@ -160,7 +161,9 @@ static const struct key keys[] = {
     { "precision", "weight_scale", K_SCALE, F(precision.weight_scale), 1e-12, 1e12, "row", NULL },
     { "precision", "amax_history", K_INT, F(precision.amax_history), 1, 1024, "16", NULL },
     { "precision", "mlp", K_WORD, F(precision.mlp.fp8), 0, 0, "bf16", "bf16|fp8|require" },
-    { "precision", "mlp_down", K_TRUTH, F(precision.mlp.down_fp8), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "mlp_down", K_WORD, F(precision.mlp.down_fp8), 0, 0, "bf16",
+      "bf16|fp8|delayed" },
+    { "precision", "mlp_delayed", K_REAL3, F(precision.mlp.delayed), 0, 1e6, "1.8 1.12 16", NULL },
     { "precision", "mlp_backward", K_TRUTH, F(precision.mlp.backward_fp8), 0, 0, "bf16",
       "bf16|fp8" },
     { "precision", "head_sigmoid", K_TRUTH, F(precision.head.sigmoid_bf16), 0, 0, "f32",
@@ -189,6 +192,8 @@ static const char *const quiet[] = { "model.rope_windows",
                                      "optimizer.grad_norm",
                                      "optimizer.loss",
                                      "data.expect",
+                                     "precision.mlp_delayed",
+                                     "model.compose_window",
                                      NULL };
 
 /* A number, or a fraction such as 100/448. */
@@ -671,6 +676,9 @@ static int check_precision(struct recipe *r)
         return recipe_error(
             r, recipe_find(r, "precision", r->precision.mlp.down_fp8 ? "mlp_down" : "mlp_backward"),
             "the MLPs' other products are in fp8 where the first is: mlp = fp8");
+    if (r->precision.mlp.down_fp8 == DOWN_DELAYED && r->precision.mlp.backward_fp8)
+        return recipe_error(r, recipe_find(r, "precision", "mlp_backward"),
+                            "the backward in fp8 has scales of its own: mlp_down = bf16 or fp8");
     return 0;
 }
 

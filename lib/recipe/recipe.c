@@ -461,6 +461,14 @@ const struct scalar_spec *recipe_scalar(const struct recipe *r, const char *name
     return NULL;
 }
 
+int recipe_token_blocks(const struct recipe *r, enum token_set set)
+{
+    int n = 0;
+    for (int k = 0; k < r->token_coefs.n_blocks; k++)
+        n += r->token_coefs.block[k].set == set;
+    return n;
+}
+
 const struct token_term *recipe_token_role(const struct recipe *r, int i, enum token_role role)
 {
     for (int k = 0; k < r->token_coefs.n; k++)

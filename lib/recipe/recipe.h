@@ -33,7 +33,8 @@ enum {
     MAX_STAGES = 8,
     MAX_CYCLE = 8,
     MAX_PERIOD = 1024,
-    MAX_TOKEN_TERMS = 32, /* rows of [token_coefs] */
+    MAX_TOKEN_TERMS = 64, /* rows of [token_coefs] */
+    MAX_TOKEN_BLOCKS = 8, /* small MLPs that make them */
     MAX_SOURCES = 6, /* of them in one sum */
     MAX_ROPE_WINDOWS = 32,
     LABEL_SIZE = 32
@@ -47,6 +48,7 @@ enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
 enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
 enum mlp_fp8 { MLP_BF16, MLP_FP8, MLP_FP8_REQUIRE };
+enum mlp_down { DOWN_BF16, DOWN_FP8, DOWN_DELAYED };
 enum value_input { VALUE_INPUT, VALUE_SPLIT, VALUE_SPLIT_ALL };
 enum init_kind {
     INIT_ZERO,
@@ -113,8 +115,9 @@ struct scalar_spec {
 
 enum { SCALE_DELAYED = -1 }; /* weight_scale: one for all rows, from past updates */
 
-/* What a coefficient of each token multiplies: a source, added to a layer's stream or values; or what
- * the layer's scalar of that name does (role_list.h), in its place. */
+/* What a coefficient of each token does in the layer that uses it: it multiplies a source, added to the
+ * layer's stream or values; or what the layer's scalar of that name does (role_list.h), in its place; or, one
+ * a head, it is a number of attention's result (ops.h, struct head_coefs, struct compose). */
 enum token_role {
     TOKEN_STREAM,
     TOKEN_VALUE,
@@ -124,16 +127,30 @@ enum token_role {
     TOKEN_BIGRAM,
     TOKEN_RESIDUAL_MLP,
     TOKEN_MLP,
+    TOKEN_SKIP, /* the factor of the skip, besides its scalar */
+    TOKEN_XSA, /* one a head: from here on */
+    TOKEN_GATE,
+    TOKEN_DC1,
+    TOKEN_DC2,
     N_TOKEN_ROLES
 };
 enum token_source { SOURCE_NONE, SOURCE_X0, SOURCE_LAYER, SOURCE_TABLE };
 
-/* One row of [token_coefs]. Those of one layer are the outputs of one small MLP, of its stream. */
+/* The MLPs of layers' own coefficients, and those whose coefficients other layers use, too. */
+enum token_set { TOKENS_OWN, TOKENS_GIVEN, N_TOKEN_SETS };
+struct token_block {
+    enum token_set set;
+    int index; /* of its set's matrices */
+    int at; /* it reads the stream that enters this layer; n_layers: before the head; -1: x0 */
+    int n; /* outputs */
+};
+
+/* One row of [token_coefs]. */
 struct token_term {
-    int layer; /* n_layers: the stream before the head */
+    int layer; /* that uses it; n_layers: the stream before the head */
     enum token_role role;
     enum token_source source;
-    int from; /* SOURCE_LAYER: whose output */
+    int from; /* SOURCE_LAYER: whose output; -1: the stream that enters layer 0 */
     int table, slot; /* SOURCE_TABLE: as value, value_slot of a layer */
     int parts; /* so many coefficients, each for as many channels */
     int block, first; /* which MLP; the first of its outputs */
@@ -180,6 +197,7 @@ struct recipe {
         int backout; /* layer; -1: none */
         int attend_as; /* attention of later layers reads the input of this one's; -1: none */
         bool xsa; /* plain attention is exclusive (ops.h, struct xsa) */
+        int compose_window; /* keys that the heads of a layer with role dc1 are mixed over; 0: none */
         bool mtp_whole; /* the last rows' gradients have all MTP weights */
         enum inject inject; /* x0 and bigrams join before a layer's attention, or with its result */
         bool inject_bare; /* also in layers without attention */
@@ -201,7 +219,8 @@ struct recipe {
     struct {
         struct token_term term[MAX_TOKEN_TERMS];
         int n, n_blocks;
-        int hidden, width; /* of the MLPs: hidden channels, outputs kept for each */
+        struct token_block block[MAX_TOKEN_BLOCKS];
+        int hidden[N_TOKEN_SETS], width[N_TOKEN_SETS]; /* hidden channels, outputs kept for each */
     } token_coefs;
     struct stage stages[MAX_STAGES];
     int n_stages; /* the last one is the extension */
@@ -312,7 +331,10 @@ struct recipe {
         } head;
         struct {
             enum mlp_fp8 fp8; /* the first product in training: as the head's */
-            bool down_fp8; /* with it, the second */
+            enum mlp_down down_fp8; /* with it, the second; with scales of earlier values */
+            double delayed
+                [3]; /* headroom of activations, of weights; steps after which each refresh of
+                                  the weights' scales is one from the weights themselves */
             bool backward_fp8; /* with it, what the backward makes of gradients */
         } mlp;
         double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
@@ -413,6 +435,8 @@ uint16_t recipe_bf16(const struct param_spec *s, float x);
 bool recipe_has_gate(const struct recipe *r);
 /* The coefficient of each token in that role of layer i, or NULL. */
 const struct token_term *recipe_token_role(const struct recipe *r, int i, enum token_role role);
+/* Returns how many MLPs of [token_coefs] a set has. */
+int recipe_token_blocks(const struct recipe *r, enum token_set set);
 /* Does layer i (n_layers: what is before the head) read that table of value rows? */
 bool recipe_reads_table(const struct recipe *r, int i, int param, int slot);
 /* Does any layer read one of that parameter's? */

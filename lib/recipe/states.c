@@ -100,6 +100,12 @@ int states_of(const struct recipe *r, int param, struct state *out)
         a->matrices = a->cols = 1, a->rows = r->precision.amax_history;
         a->sharded = false;
     }
+    if (!strcmp(s->label, "mlp") && r->precision.mlp.down_fp8 == DOWN_DELAYED)
+        for (int k = 0; k < 2; k++) { /* a number a layer's two matrices */
+            struct state *a = add(&t, k ? "post_scale" : "next_scale", STATE_AMAX, DT_F32);
+            a->rows = s->matrices / 2, a->matrices = a->cols = 1;
+            a->sharded = false;
+        }
     if (rule_is_adam(&s->rule))
         add(&t, "gradient", STATE_GRADIENT, recipe_gradient(r, s));
     return t.n;

@@ -377,8 +377,8 @@ static int bind_layer(struct row *w, int i)
     l->key_offset = offset;
     if (kind != ATTN_NONE && l->bank < 0 && l->spare < 0)
         return recipe_error(w->r, w->line, "attention needs a bank");
-    if (l->value >= 0 && (l->value_gate < 0 || (kind != ATTN_NONE && l->out_gate < 0)))
-        return recipe_error(w->r, w->line, "a value embedding needs a gate and an output gate");
+    if (l->value >= 0 && l->value_gate < 0)
+        return recipe_error(w->r, w->line, "a value embedding needs a gate");
     return l->mlp < 0 ? recipe_error(w->r, w->line, "a layer needs an MLP") : 0;
 }
 
@@ -408,11 +408,16 @@ int recipe_bind_scalars(struct recipe *r)
     return bind_labelled(r, "scalars", 3, 0, bind_scalar, &r->n_scalars);
 }
 
-/* "-", "x0", "layer:7", "table", "table:2" */
+/* "-", "x0", "start", "layer:7", "table", "table:2" */
 static int source_of(const struct row *w, char *text, struct token_term *t)
 {
     if (!strcmp(text, "x0")) {
         t->source = SOURCE_X0;
+        return 0;
+    }
+    if (!strcmp(text, "start")) {
+        t->source = SOURCE_LAYER;
+        t->from = -1;
         return 0;
     }
     if (!strncmp(text, "layer:", 6)) {
@@ -424,52 +429,112 @@ static int source_of(const struct row *w, char *text, struct token_term *t)
     return rc;
 }
 
-/* layer role source parts: outputs of a layer's MLP are counted in the order of the rows. */
+/* "-": the stream of the layer that uses it; "x0"; "layer:3": that layer's output. */
+static int made_of(const struct row *w, char *text, const struct token_term *t,
+                   struct token_block *b)
+{
+    *b = (struct token_block){ .set = TOKENS_GIVEN, .at = -1 };
+    if (!strcmp(text, "x0"))
+        return 0;
+    if (!strncmp(text, "layer:", 6)) {
+        int rc = index_of(w, text + 6, w->r->n_layers, &b->at);
+        b->at++;
+        return rc;
+    }
+    if (strcmp(text, "-"))
+        return recipe_error(w->r, w->line, "expected -|x0|layer:N, found '%s'", text);
+    *b = (struct token_block){ .set = TOKENS_OWN, .at = t->layer };
+    return 0;
+}
+
+/* Finds the MLP, or makes one more; the row's coefficients are the next of its outputs. */
+static int add_to_block(const struct row *w, const struct token_block *b, struct token_term *t)
+{
+    struct recipe *r = w->r;
+    int k = 0;
+    while (k < r->token_coefs.n_blocks &&
+           (r->token_coefs.block[k].set != b->set || r->token_coefs.block[k].at != b->at))
+        k++;
+    if (k == MAX_TOKEN_BLOCKS)
+        return recipe_error(r, w->line, "more than %d places where coefficients are made",
+                            MAX_TOKEN_BLOCKS);
+    if (k == r->token_coefs.n_blocks) {
+        r->token_coefs.block[k] = *b;
+        r->token_coefs.block[k].index = recipe_token_blocks(r, b->set);
+        r->token_coefs.n_blocks++;
+    }
+    t->block = k;
+    t->first = r->token_coefs.block[k].n;
+    r->token_coefs.block[k].n += t->parts;
+    return 0;
+}
+
+/* A number of equal parts of the channels, or h: as many as heads. */
+static int parts_of(const struct row *w, char *text, int *parts)
+{
+    if (!strcmp(text, "h")) {
+        *parts = w->r->model.heads;
+        return 0;
+    }
+    return index_of(w, text, 1 << 10, parts);
+}
+
+/* layer role source parts made: outputs of an MLP are counted in the order of the rows. */
 static int bind_token_term(struct row *w, int i)
 {
     static const char *const roles[] = { "stream", "value",        "residual",  "attn_lane0", "x0",
-                                         "bigram", "residual_mlp", "mlp_lane0", NULL };
+                                         "bigram", "residual_mlp", "mlp_lane0", "skip",       "xsa",
+                                         "gate",   "dc1",          "dc2",       NULL };
     struct recipe *r = w->r;
     struct token_term *t = &r->token_coefs.term[i];
+    struct token_block made;
     int role, parts = 0, rc;
     t->layer = r->n_layers;
     if ((strcmp(w->col[0], "end") && (rc = index_of(w, w->col[0], r->n_layers, &t->layer))) ||
         (rc = one_of(w, w->col[1], roles, &role)) || (rc = source_of(w, w->col[2], t)) ||
-        (rc = index_of(w, w->col[3], 1 << 10, &parts)))
+        (rc = parts_of(w, w->col[3], &parts)) || (rc = made_of(w, w->col[4], t, &made)))
         return rc;
+    bool head = role >= TOKEN_XSA;
     t->role = (enum token_role)role;
     t->parts = parts;
-    t->block = r->token_coefs.n_blocks;
-    for (int k = 0; k < i; k++)
-        if (r->token_coefs.term[k].layer == t->layer) {
-            t->block = r->token_coefs.term[k].block;
-            t->first = r->token_coefs.term[k].first + r->token_coefs.term[k].parts;
-        }
-    r->token_coefs.n_blocks += t->block == r->token_coefs.n_blocks;
     if (t->layer < 0 || parts < 1 || r->model.width % parts || r->model.heads % parts)
         return recipe_error(r, w->line, "expected a layer or 'end', and parts that divide %d heads",
                             r->model.heads);
-    if ((t->source == SOURCE_NONE) != (t->role > TOKEN_VALUE) ||
-        (t->role > TOKEN_VALUE && parts > 1) ||
+    if (head && parts != r->model.heads)
+        return recipe_error(r, w->line, "'%s' has a coefficient a head: expected h parts",
+                            roles[role]);
+    bool start = t->role == TOKEN_X0 && t->source == SOURCE_LAYER && t->from < 0;
+    if (((t->source == SOURCE_NONE) != (t->role > TOKEN_VALUE) && !start) ||
+        (t->role > TOKEN_VALUE && !head && parts > 1) ||
         (t->layer == r->n_layers && t->role != TOKEN_STREAM))
         return recipe_error(r, w->line,
                             "'stream' and 'value' take a source, the other roles '-' and one "
-                            "part; 'end' has the role 'stream' alone");
+                            "part, or h, and 'x0' also 'start'; 'end' has the role 'stream' alone");
+    if (made.at > t->layer)
+        return recipe_error(r, w->line, "layer %d's output is not there", made.at - 1);
+    return add_to_block(w, &made, t);
+}
+
+/* The parameters of a set's MLPs give the number of hidden channels and outputs. */
+static int bind_token_set(struct recipe *r, enum token_set set, const char *first, const char *bias)
+{
+    int w1 = recipe_param(r, first), b2 = recipe_param(r, bias);
+    if (!recipe_token_blocks(r, set))
+        return 0;
+    if (w1 < 0 || b2 < 0)
+        return recipe_error(r, NULL, "parameters: [token_coefs] needs '%s' and '%s'", first, bias);
+    r->token_coefs.hidden[set] = (int)r->params[w1].rows;
+    r->token_coefs.width[set] = (int)r->params[b2].cols;
     return 0;
 }
 
 int recipe_bind_token_terms(struct recipe *r)
 {
-    int w1 = recipe_param(r, "mudd_w1"), b2 = recipe_param(r, "mudd_b2");
     int rc =
-        bind_numbered(r, "token_coefs", 4, 0, bind_token_term, MAX_TOKEN_TERMS, &r->token_coefs.n);
-    if (rc || !r->token_coefs.n)
-        return rc;
-    if (w1 < 0 || b2 < 0)
-        return recipe_error(r, NULL, "parameters: [token_coefs] needs 'mudd_w1' and 'mudd_b2'");
-    r->token_coefs.hidden = (int)r->params[w1].rows;
-    r->token_coefs.width = (int)r->params[b2].cols;
-    return 0;
+        bind_numbered(r, "token_coefs", 5, 1, bind_token_term, MAX_TOKEN_TERMS, &r->token_coefs.n);
+    if (!rc)
+        rc = bind_token_set(r, TOKENS_OWN, "mudd_w1", "mudd_b2");
+    return rc ? rc : bind_token_set(r, TOKENS_GIVEN, "mudd_gate_w1", "mudd_gate_b2");
 }
 
 /* "0.25" or "0.25>0": a weight, fixed or running from first to last over the stage. */

@@ -175,7 +175,7 @@ static struct floor floor_of(const struct streams *s, const struct step_schedule
                                                                               : PASSES_OF_MIXES);
     }
     double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->model.mlp_width);
-    int in_fp8 = (r->precision.mlp.fp8 != MLP_BF16) + r->precision.mlp.down_fp8 +
+    int in_fp8 = (r->precision.mlp.fp8 != MLP_BF16) + (r->precision.mlp.down_fp8 != DOWN_BF16) +
                  2 * r->precision.mlp.backward_fp8;
     double fp8 = in_fp8 * 2 * T * layers * d * r->model.mlp_width; /* of products */
     double head = 6 * T * d * r->model.vocab;

@@ -324,11 +324,11 @@ static void streams(int T, const struct batch *b)
     });
     row("skip_gate", 1, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->skip_gate(o, s.x, s.x, s.y, s.z, gate1, num);
+        o->skip_gate(o, s.x, s.x, s.y, s.z, gate1, num, NULL);
     });
     row("skip_gate_bwd", 1, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
-        o->skip_gate_bwd(o, s.g, s.h, dgate1, sum, s.x, s.y, s.z, gate1, num);
+        o->skip_gate_bwd(o, s.g, s.h, dgate1, sum, s.x, s.y, s.z, gate1, num, NULL);
     });
 }
 
@@ -358,9 +358,10 @@ static void recombined(int T, const struct batch *b)
     row("pair_signs", 0, 4.0 * T * P, 0, 0,
         [&](int i) { o->pair_signs(o, narrow(sets[i].x), signs, b); });
     row("token_coefs", 0, T * (2.0 * K + 4 * M), 0, 0,
-        [&](int i) { o->token_coefs(o, coef, hidden(sets[i].x), w, bias); });
+        [&](int i) { o->token_coefs(o, coef, hidden(sets[i].x), w, bias, NULL); });
     row("token_coefs_bwd", 0, T * (4.0 * K + 4 * M), 0, 0, [&](int i) {
-        o->token_coefs_bwd(o, hidden(sets[i].x), dw, dbias, dcoef, hidden(sets[i].x), w);
+        o->token_coefs_bwd(o, hidden(sets[i].x), dw, dbias, NULL, dcoef, hidden(sets[i].x), w, bias,
+                           NULL);
     });
     row("mix_norm four, one narrow", 0, 5.25 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
@@ -486,7 +487,8 @@ static void products(int T)
     row("linear_t + residual", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_t(o, sets[i].y, sets[i].f2, w1, NULL, sets[i].y); });
     row("linear_t_fp8 + residual", 0, 0, 0, 4 * A, [&](int i) {
-        o->linear_t_fp8(o, sets[i].y, none, w1, codes_in(sets[i].f3), turned, NULL, sets[i].y);
+        o->linear_t_fp8(o, sets[i].y, none, w1, codes_in(sets[i].f3), NULL, turned, NULL,
+                        sets[i].y);
     });
     row("linear_relu2_bwd", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2); });

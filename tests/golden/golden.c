@@ -49,14 +49,18 @@ static char *all_f32(const char *text)
 static const char *record_of(const struct golden *g)
 {
     bool r84 = st_find(g->h, "param.qk_bank") || st_find(g->h, "init.qk_bank");
-    return r84 ? "record-84" : st_meta(g->h, "bigram_vocab") ? "record-74" : "record-61";
+    bool r89 = st_find(g->h, "param.mudd_gate_w1") || st_find(g->h, "init.mudd_gate_w1");
+    return r89                             ? "record-89"
+           : r84                           ? "record-84"
+           : st_meta(g->h, "bigram_vocab") ? "record-74"
+                                           : "record-61";
 }
 
 int golden_recipe(struct recipe **r, const struct golden *g, bool f32)
 {
     const char *share = getenv("GPT_SHARE"), *name = record_of(g);
-    char path[512], set[12][64];
-    const char *overrides[12];
+    char path[512], set[20][96];
+    const char *overrides[20];
     int n = 0, heads = golden_int(g, "heads", 2), size = golden_int(g, "head_dim", 8);
     char *text;
     size_t bytes;
@@ -70,11 +74,23 @@ int golden_recipe(struct recipe **r, const struct golden *g, bool f32)
     snprintf(set[n++], 64, "model.vocab=%d", golden_int(g, "vocab", 128));
     if (st_meta(g->h, "bigram_vocab"))
         snprintf(set[n++], 64, "model.bigram_rows=%d", golden_int(g, "bigram_vocab", 0));
-    if (!strcmp(name, "record-84")) {
-        snprintf(set[n++], 64, "model.bigram_width=%d", heads * size / 4);
+    bool r89 = !strcmp(name, "record-89");
+    if (r89) {
+        const char *type = f32 ? "f32" : "bf16";
+        snprintf(set[n++], 96, "model.compose_window=%d", golden_int(g, "dc_window", 112));
+        snprintf(set[n++], 96,
+                 "parameters.mudd_gate_w2=2,%d,64 %s zero adam replicated 0.9 0.99 0.1 1 no",
+                 5 * heads + 11, type);
+        snprintf(set[n++], 96,
+                 "parameters.mudd_gate_b2=2,%d %s zero adam replicated 0.9 0.99 0.1 0 no",
+                 5 * heads + 11, type);
+    }
+    if (r89 || !strcmp(name, "record-84")) {
+        snprintf(set[n++], 64, "model.bigram_width=%d", heads * size / (r89 ? 1 : 4));
         snprintf(set[n++], 64, "model.bigram_signs=%d", golden_int(g, "sign_rows", 64));
         snprintf(set[n++], 64, "precision.head_sigmoid=f32");
         snprintf(set[n++], 64, "precision.mlp=bf16");
+        snprintf(set[n++], 64, "precision.mlp_down=bf16");
     }
     snprintf(set[n++], 64, "model.block=%d", golden_int(g, "block_size", 128));
     snprintf(set[n++], 64, "precision.head_fp8=no");

@@ -21,7 +21,7 @@ struct errors {
  * "yarn_applied_before": [3, 7], "attn_scale": 0.1}". */
 struct test_case {
     int ws_short, ws_long, n_mtp, yarn_old, yarn_new;
-    double mtp[MAX_MTP], scale;
+    double mtp[MAX_MTP], scale, prefix;
 };
 
 static const char *after(const char *json, const char *key)
@@ -40,6 +40,8 @@ static struct test_case read_case(const char *json)
     c.ws_short = atoi(after(json, "\"ws_short\":"));
     c.ws_long = atoi(after(json, "\"ws_long\":"));
     c.scale = atof(after(json, "\"attn_scale\":"));
+    if (strstr(json, "\"prefix\":"))
+        c.prefix = atof(after(json, "\"prefix\":"));
     const char *p = strchr(after(json, "\"mtp\":"), '[');
     while (c.n_mtp < MAX_MTP && p && *p != ']') {
         c.mtp[c.n_mtp++] = atof(p + 1);
@@ -198,6 +200,8 @@ static void run_case(struct golden *g, struct model *m, const struct batch *b, i
     char letter = (char)('a' + k);
     struct test_case c = read_case(st_meta(g->h, (char[]){ letter, 0 }));
     struct step_schedule p = { .n_mtp = c.n_mtp,
+                               .prefix = c.prefix,
+                               .prefixes = c.prefix > 0,
                                .sequence = b->tokens,
                                .window_short = c.ws_short * r->model.block,
                                .window_long = c.ws_long * r->model.block };
@@ -232,6 +236,15 @@ static int measure(struct ops *o, struct golden *g, struct recipe *r, struct err
         (rc = model_init(&m, &banks, T, T)))
         return rc;
     struct batch b = make_batch(o, g, r, e);
+    if (recipe_prefixes(r)) {
+        int64_t n;
+        int32_t *prefix = golden_ints(g, "prefix_table", &n);
+        if (n != r->model.vocab)
+            return err_set(GPT_INPUT, "prefix_table: expected %d tokens, found %lld",
+                           r->model.vocab, (long long)n);
+        model_prefixes(&m, prefix);
+        free(prefix);
+    }
     real *loss = o->alloc(o, sizeof *loss, "loss");
     schedule_rope_initial(r, freq);
     struct step_schedule zero = { .n_mtp = 1 };

@@ -89,20 +89,22 @@ static void inject_bwd(struct ops *o, int n, const struct tensor *g, int m,
 }
 
 static void skip_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
-                      struct tensor x0, struct tensor gate, const real *lambda)
+                      struct tensor x0, struct tensor gate, const real *lambda,
+                      const struct token_numbers *number)
 {
-    cpu.skip_gate(o, out, x, skip, x0, gate, lambda);
+    cpu.skip_gate(o, out, x, skip, x0, gate, lambda, number);
     rounded(out);
 }
 
 static void skip_gate_bwd(struct ops *o, struct tensor dskip, struct tensor dx0,
                           struct tensor dgate, real *dlambda, struct tensor dout,
                           struct tensor skip, struct tensor x0, struct tensor gate,
-                          const real *lambda)
+                          const real *lambda, const struct token_numbers *number)
 {
-    cpu.skip_gate_bwd(o, dskip, dx0, dgate, dlambda, dout, skip, x0, gate, lambda);
+    cpu.skip_gate_bwd(o, dskip, dx0, dgate, dlambda, dout, skip, x0, gate, lambda, number);
     rounded(dskip);
-    rounded(dx0);
+    if (!number)
+        rounded(dx0);
 }
 
 static void linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
@@ -160,10 +162,10 @@ static void linear_relu2(struct ops *o, struct tensor post, struct tensor x, str
 }
 
 static void linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
-                         struct tensor x8, struct fp8_weight w8, const real *scale,
-                         struct tensor residual)
+                         struct tensor x8, const real *unit, struct fp8_weight w8,
+                         const real *scale, struct tensor residual)
 {
-    cpu.linear_t_fp8(o, y, x, w, x8, w8, scale, residual);
+    cpu.linear_t_fp8(o, y, x, w, x8, unit, w8, scale, residual);
     rounded(y);
 }
 
@@ -249,10 +251,45 @@ static void out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, s
 }
 
 static void token_coefs_bwd(struct ops *o, struct tensor dpre, struct tensor dw, struct tensor db,
-                            struct tensor dout, struct tensor pre, struct tensor w)
+                            real *dfactor, struct tensor dout, struct tensor pre, struct tensor w,
+                            struct tensor b, const real *factor)
 {
-    cpu.token_coefs_bwd(o, dpre, dw, db, dout, pre, w);
+    cpu.token_coefs_bwd(o, dpre, dw, db, dfactor, dout, pre, w, b, factor);
     rounded(dpre);
+}
+
+static void head_coefs(struct ops *o, struct tensor out, struct tensor x, int heads,
+                       const struct head_coefs *c)
+{
+    cpu.head_coefs(o, out, x, heads, c);
+    rounded(out);
+}
+
+static void head_coefs_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dout,
+                           struct tensor x, struct tensor own, int heads,
+                           const struct head_coefs *c)
+{
+    cpu.head_coefs_bwd(o, dx, delta, dout, x, own, heads, c);
+    rounded(dx);
+    if (c->alpha.value)
+        rounded(c->dv);
+}
+
+static void compose(struct ops *o, struct tensor out, struct tensor lse, struct tensor x,
+                    struct tensor q, struct tensor k, struct tensor v, const struct compose *c)
+{
+    cpu.compose(o, out, lse, x, q, k, v, c);
+    rounded(out);
+}
+
+static void compose_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
+                        struct tensor dv, struct tensor dout, struct tensor q, struct tensor k,
+                        struct tensor v, struct tensor lse, const struct compose *c,
+                        const struct qk_made *m)
+{
+    cpu.compose_bwd(o, dqkv, dq, dk, dv, dout, q, k, v, lse, c, m);
+    rounded(dqkv);
+    rounded(dv);
 }
 
 static void head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
@@ -301,6 +338,10 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->out_gate = out_gate;
     t->out_gate_bwd = out_gate_bwd;
     t->token_coefs_bwd = token_coefs_bwd;
+    t->head_coefs = head_coefs;
+    t->head_coefs_bwd = head_coefs_bwd;
+    t->compose = compose;
+    t->compose_bwd = compose_bwd;
     t->head_loss = head_loss;
     return 0;
 }

@@ -111,6 +111,95 @@ static void test_out_gate(int tokens, int heads, int size, bool in_place, bool p
     same_bf16("dy12", dy12);
 }
 
+static void test_head_coefs(int tokens, int heads, int size, bool in_place, bool gates, bool alphas)
+{
+    int width = heads * size;
+    struct both x = drawn(tokens, width, 1), own = drawn(tokens, width, 1);
+    struct both v = drawn(tokens, width, 1), out = blank(tokens, width), dv = blank(tokens, width);
+    struct both gate = draw(blank_as(DT_F32, DT_F32, tokens, heads), 1);
+    struct both alpha = draw(blank_as(DT_F32, DT_F32, tokens, heads), 1);
+    struct both dgate = blank_as(DT_F32, DT_F32, tokens, heads);
+    struct both dalpha = blank_as(DT_F32, DT_F32, tokens, heads);
+    struct both dout = drawn(tokens, width, 1), dx = in_place ? dout : blank(tokens, width);
+    struct both delta = blank_as(DT_F32, DT_F32, heads, tokens);
+
+    snprintf(label, sizeof label, "head_coefs T=%d H=%d E=%d in_place=%d gates=%d alphas=%d",
+             tokens, heads, size, in_place, gates, alphas);
+    for (int i = 0; i < size && in_place; i++) /* a value too small to divide by */
+        set(v.c, i, bf16_round(i ? 0 : 5e-5f));
+    send(v);
+    ON_BOTH
+    {
+        struct head_coefs c = { .v = ON(v, o), .dv = ON(dv, o) };
+        if (gates)
+            c.gate = (struct token_numbers){ REAL(gate, o), REAL(dgate, o), heads };
+        if (alphas)
+            c.alpha = (struct token_numbers){ REAL(alpha, o), REAL(dalpha, o), heads };
+        o->head_coefs(o, ON(out, o), ON(x, o), heads, &c);
+        o->head_coefs_bwd(o, ON(dx, o), ON(delta, o), ON(dout, o), ON(x, o),
+                          in_place ? ON(x, o) : ON(own, o), heads, &c);
+    }
+    same_bf16("out", out);
+    same_bf16("dx", dx);
+    same("delta", delta, f32_tolerance, sqrt((double)tokens * width));
+    if (alphas)
+        same_bf16("dv", dv);
+    if (alphas)
+        same("dalpha", dalpha, f32_tolerance, sqrt((double)tokens * width));
+    if (gates)
+        same("dgate", dgate, f32_tolerance, sqrt((double)tokens * width));
+}
+
+/* w2 Z and dS are rounded to bf16 on a GPU: results of f32 have the tolerance of bf16, too. */
+static void test_compose(int tokens, int heads, int size, int window, enum key_offset key_offset)
+{
+    int width = heads * size;
+    bool offset = key_offset != KEY_OFFSET_NONE;
+    struct qkv_shape s = { heads, size, false, key_offset, false, NULL };
+    struct both q = drawn(tokens, width, 1), k = drawn(tokens + offset, width, 1);
+    struct both v = drawn(tokens, width, 1), x = drawn(tokens, width, 1);
+    struct both out = blank(tokens, width), dout = drawn(tokens, width, 1);
+    struct both lse = blank_as(DT_F32, DT_F32, heads, tokens);
+    struct both w1 = draw(blank_as(DT_F32, DT_F32, tokens, heads), 1);
+    struct both w2 = draw(blank_as(DT_F32, DT_F32, tokens, heads), 1);
+    struct both dw1 = blank_as(DT_F32, DT_F32, tokens, heads);
+    struct both dw2 = blank_as(DT_F32, DT_F32, tokens, heads);
+    struct both factor = draw(blank_as(DT_F32, DT_F32, 2 * heads, tokens), 0.5);
+    struct both rope = blank_as(DT_BF16, DT_BF16, tokens, size / 2);
+    struct both dqkv = drawn(tokens, 3 * width, 0.1), dv = drawn(tokens, width, 0.1);
+    struct both dq = blank(tokens, width), dk = blank(tokens, width);
+    struct ints cu =
+        ints((int32_t[]){ 0, tokens / 3, tokens / 3, tokens - tokens / 4, tokens, tokens }, 6);
+    float freq[32];
+
+    snprintf(label, sizeof label, "compose T=%d H=%d E=%d window=%d key_offset=%d", tokens, heads,
+             size, window, key_offset);
+    for (int m = 0; m < size / 4; m++)
+        freq[m] = powf(1024, -(float)m / (float)(size / 4 - 1));
+    ON_BOTH
+    {
+        struct compose c = { .w1 = { REAL(w1, o), REAL(dw1, o), heads },
+                             .w2 = { REAL(w2, o), REAL(dw2, o), heads },
+                             .heads = heads,
+                             .head_dim = size,
+                             .window = window,
+                             .cu = o == cpu ? cu.c : cu.g,
+                             .ncu = 6,
+                             .scale = 0.3f };
+        struct qk_made m = { s, { ON(rope, o) }, ON(factor, o) };
+        o->rope_table(o, m.rope, freq, 0, false);
+        o->compose(o, ON(out, o), ON(lse, o), ON(x, o), ON(q, o), ON(k, o), ON(v, o), &c);
+        o->compose_bwd(o, ON(dqkv, o), ON(dq, o), ON(dk, o), ON(dv, o), ON(dout, o), ON(q, o),
+                       ON(k, o), ON(v, o), ON(lse, o), &c, &m);
+    }
+    same_bf16("out", out);
+    same("lse", lse, f32_tolerance, sqrt((double)tokens * heads));
+    same_bf16("dqkv", dqkv);
+    same_bf16("dv", dv);
+    same_bf16("dw1", dw1);
+    same_bf16("dw2", dw2);
+}
+
 static void test_norm(int tokens, int width, enum dtype gains, bool add)
 {
     struct both x = drawn(tokens, width, 2), y = blank(tokens, width);
@@ -224,25 +313,29 @@ static void test_root_head(int tokens, int width, int vocab, enum dtype type, bo
         same("logits", z, 1e-4, 0);
 }
 
-static void test_token_coefs(int tokens, int width, int m, bool in_place)
+static void test_token_coefs(int tokens, int width, int m, bool in_place, bool learned)
 {
+    struct both factor = number(0.12f), dfactor = number(0.5f);
     struct both pre = drawn(tokens, width, 1.5), w = weight(m, width, 0.3), b = weight(1, m, 1);
     struct both dw = weight(m, width, 1), db = weight(1, m, 1);
     struct both out = blank_as(DT_F32, DT_F32, tokens, m),
                 dpre = in_place ? pre : blank(tokens, width);
     struct both dout = draw(blank_as(DT_F32, DT_F32, tokens, m), 1);
 
-    snprintf(label, sizeof label, "token_coefs T=%d K=%d m=%d in_place=%d", tokens, width, m,
-             in_place);
+    snprintf(label, sizeof label, "token_coefs T=%d K=%d m=%d in_place=%d learned=%d", tokens,
+             width, m, in_place, learned);
     ON_BOTH
     {
-        o->token_coefs(o, ON(out, o), ON(pre, o), ON(w, o), ON(b, o));
-        o->token_coefs_bwd(o, ON(dpre, o), ON(dw, o), ON(db, o), ON(dout, o), ON(pre, o), ON(w, o));
+        const real *by = learned ? REAL(factor, o) : NULL;
+        o->token_coefs(o, ON(out, o), ON(pre, o), ON(w, o), ON(b, o), by);
+        o->token_coefs_bwd(o, ON(dpre, o), ON(dw, o), ON(db, o), REAL(dfactor, o), ON(dout, o),
+                           ON(pre, o), ON(w, o), ON(b, o), by);
     }
     same("out", out, f32_tolerance, 0);
     same_bf16("dpre", dpre);
     same_bf16("dw", dw);
     same_bf16("db", db);
+    same("dfactor", dfactor, f32_tolerance, sqrt((double)tokens * m * width));
 }
 
 static void test_logits(int tokens, int heads, int width, int more, bool add)
@@ -593,10 +686,25 @@ static void test_small(void)
         test_out_gate(300, 6, 128, false, false, true);
     }
     if (check_of("token_coefs")) {
-        test_token_coefs(1, 8, 1, false);
-        test_token_coefs(5, 16, 3, true);
-        test_token_coefs(200, 32, 16, false);
-        test_token_coefs(check_small() ? 300 : 30000, 64, 14, true);
+        test_token_coefs(1, 8, 1, false, false);
+        test_token_coefs(5, 16, 3, true, true);
+        test_token_coefs(200, 32, 16, false, false);
+        test_token_coefs(check_small() ? 300 : 30000, 64, 14, true, false);
+        test_token_coefs(check_small() ? 100 : 30000, 64, 41, true, true);
+        test_token_coefs(70, 16, 17, false, false);
+    }
+    if (check_of("head_coefs")) {
+        test_head_coefs(1, 1, 32, false, true, false);
+        test_head_coefs(13, 3, 64, true, true, true);
+        test_head_coefs(29, 5, 32, false, false, true);
+        test_head_coefs(check_small() ? 20 : 300, 6, 128, false, true, false);
+        test_head_coefs(9, 6, 128, true, true, true);
+    }
+    if (check_of("compose")) {
+        test_compose(1, 1, 32, 4, KEY_OFFSET_NONE);
+        test_compose(13, 2, 32, 5, KEY_OFFSET_HALF);
+        test_compose(150, 2, 64, 112, KEY_OFFSET_HALF);
+        test_compose(check_small() ? 70 : 1000, 6, 128, 112, KEY_OFFSET_QUARTERS);
     }
     if (check_of("gate_logits")) {
         test_logits(1, 1, 64, 8, false);

@@ -177,7 +177,7 @@ static void test_down_fp8(int tokens, int hidden, int width, bool scaled, bool r
         struct fp8_weight w8 = { tensor_rows(q.turned, width, width), q.scale + 1 };
         o->quantize_matrices(o, &q, ON(w, o));
         o->linear_t_fp8(o, ON(y, o), ON(x, o), tensor_rows(ON(w, o), 3 * hidden, hidden), ON(x8, o),
-                        w8, REAL(scale, o), ON(r, o));
+                        NULL, w8, REAL(scale, o), ON(r, o));
     }
     same("codes", codes, 0, 0);
     same("turned", turned, 0, 0);
@@ -271,6 +271,43 @@ static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
     same_unless_turned(dx, dpre, most / FP8_GRAD_UNIT, turned[0], *(float *)of[0].c.data);
     if (tokens * hidden > 10000)
         same("dx", dx, 3e-2, 0);
+}
+
+/* Codes and scales of the micro-batch and of the refresh before: the same bits. */
+static void test_delayed(int tokens, int hidden, int width)
+{
+    struct both x = drawn(tokens, hidden, 1), x8 = blank_as(DT_E4M3, DT_E4M3, tokens, hidden);
+    struct both w = weight(4 * hidden, width, 0.1);
+    struct both codes = blank_as(DT_E4M3, DT_E4M3, 2 * hidden, width);
+    struct both turned = blank_as(DT_E4M3, DT_E4M3, 2 * width, hidden);
+    struct both of = blank_as(DT_F32, DT_F32, 2, 1), next = blank_as(DT_F32, DT_F32, 2, 1);
+    struct both scale = number(0), most = number(0), first = number(1);
+
+    snprintf(label, sizeof label, "delayed T=%d F=%d D=%d", tokens, hidden, width);
+    for (int64_t i = 0; i < tensor_count(x.c); i++)
+        set(x.c, i, bf16_round((float)(get(x.c, i) * get(x.c, i)))); /* as a squared ReLU */
+    send(x);
+    ON_BOTH
+    {
+        o->zero(o, ON(next, o));
+        struct fp8_matrices q = { ON(codes, o), ON(turned, o), REAL(of, o),
+                                  hidden,       hidden,        2 * hidden };
+        struct fp8_delay d = { REAL(next, o), REAL(first, o), 1.12f };
+        for (int k = 0; k < 2; k++) {
+            o->delayed_codes(o, ON(x8, o), ON(x, o), REAL(scale, o), REAL(most, o));
+            if (k == 0)
+                o->delayed_scales(o, REAL(scale, o), REAL(most, o), 1, 1.8f);
+            o->quantize_delayed(o, &q, &d, ON(w, o));
+            o->zero(o, ON(first, o));
+        }
+    }
+    same("codes of x", x8, 0, 0);
+    same("scale", scale, 0, 0);
+    same("most", most, 0, 0);
+    same("codes of w", codes, 0, 0);
+    same("turned", turned, 0, 0);
+    same("scales of w", of, 0, 0);
+    same("next", next, 0, 0);
 }
 
 /* -- a product that turns its operand (sm90/transposed_gemm.cu) ------------------------------------ */
@@ -492,6 +529,8 @@ static void test_small(void)
         test_bwd_fp8(500, 144, 400, false);
     }
     if (check_of("linear_relu2 linear")) {
+        test_delayed(1, 16, 32);
+        test_delayed(33, 144, 48);
         test_down_fp8(1, 16, 32, false, false);
         test_down_fp8(33, 144, 48, true, true);
         test_down_fp8(500, 400, 144, false, true);

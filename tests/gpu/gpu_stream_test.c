@@ -211,8 +211,10 @@ static void test_norm_only(int tokens, int width)
     same_bf16("y", y);
 }
 
-static void test_skip(int tokens, int width)
+static void test_skip(int tokens, int width, bool numbers)
 {
+    struct both of = draw(blank_as(DT_F32, DT_F32, tokens, 3), 1);
+    struct both dof = draw(blank_as(DT_F32, DT_F32, tokens, 3), 1);
     struct both x = drawn(tokens, width, 1), skip = drawn(tokens, width, 1);
     struct both x0 = drawn(tokens, width, 1), gate = weight(1, GATE_WIDTH, 0.5);
     struct both lambda = number(-1.5), out = blank(tokens, width);
@@ -220,13 +222,16 @@ static void test_skip(int tokens, int width)
     struct both dgate = weight(1, GATE_WIDTH, 1), dlambda = number(0.1);
     struct both dout = drawn(tokens, width, 1);
 
-    snprintf(label, sizeof label, "skip_gate T=%d D=%d", tokens, width);
+    snprintf(label, sizeof label, "skip_gate T=%d D=%d numbers=%d", tokens, width, numbers);
     ON_BOTH
     {
-        o->skip_gate(o, ON(out, o), ON(x, o), ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o));
+        struct token_numbers n = { REAL(of, o) + 1, REAL(dof, o) + 1, 3 };
+        o->skip_gate(o, ON(out, o), ON(x, o), ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o),
+                     numbers ? &n : NULL);
         o->skip_gate_bwd(o, ON(dskip, o), ON(dx0, o), ON(dgate, o), REAL(dlambda, o), ON(dout, o),
-                         ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o));
+                         ON(skip, o), ON(x0, o), ON(gate, o), REAL(lambda, o), numbers ? &n : NULL);
     }
+    same("numbers", dof, f32_tolerance, sqrt((double)tokens * width));
     same_bf16("out", out);
     same_bf16("dskip", dskip);
     same_bf16("dx0", dx0);
@@ -274,8 +279,9 @@ static void test_small(void)
         test_mix_any(70, 1040, "catatatatltrpncl", true, false, true);
     }
     if (check_of("skip_gate")) {
-        test_skip(1, 16);
-        test_skip(13, 264);
+        test_skip(1, 16, false);
+        test_skip(13, 264, false);
+        test_skip(11, 264, true);
     }
 }
 
@@ -303,7 +309,7 @@ static void test_real(void)
         test_mix_any(2048, 768, "catatatatltr", false, false, true);
     }
     if (check_of("skip_gate"))
-        test_skip(2048, 768);
+        test_skip(2048, 768, false), test_skip(2048, 768, true);
 }
 
 /* gpu_stream_test [SEED [small]]: that seed again; the small shapes only. */

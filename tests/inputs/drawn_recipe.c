@@ -14,7 +14,7 @@ struct draw {
     FILE *f;
     struct small_size *size;
     int layers, lanes, tables, gates; /* tables: of value embeddings; gates: rows of each bank */
-    bool bigrams, post, fold, narrow, after, split, xsa;
+    bool bigrams, in_x0, post, fold, narrow, after, split, xsa;
     bool own, own_mlp; /* a bank for each of Q, K, V, O; for each of an MLP's matrices */
     bool smear, gates_read; /* gates read the norm; else it may have a gain */
     bool root, halves, qkv_bias;
@@ -24,6 +24,8 @@ struct draw {
     int attend_as;
     char *coefs; /* rows of [token_coefs]; for so many places, of at most so many outputs each */
     int blocks, outputs;
+    int given[2], places; /* outputs that other layers use, by place; so many places have some */
+    unsigned taken[MOST_LAYERS]; /* bit k: the layer's own coefficients have x0 (0), bigram (1) */
     int attention[MOST_LAYERS], table[MOST_LAYERS]; /* -1: none */
     int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2]; /* two of each are padding, or gaps */
     bool spare[MOST_LAYERS]; /* attention is a matrix of those two MLPs' */
@@ -143,6 +145,10 @@ static int put_sources(struct draw *d, FILE *f, int *row, const char *layer, con
         fprintf(f, "%d %s %s x0 1\n", (*row)++, layer, role);
         n++;
     }
+    if (below(d, 3) == 0) {
+        fprintf(f, "%d %s %s start 1\n", (*row)++, layer, role);
+        n++;
+    }
     for (int k = 0; k < i; k++)
         if (below(d, 3) == 0 && d->to != k + 1 && n < 4 && (i < d->layers || k != d->backout)) {
             fprintf(f, "%d %s %s layer:%d 1\n", (*row)++, layer, role, k);
@@ -178,11 +184,37 @@ static void put_coefs(struct draw *d, FILE *f, int *row, int i)
         n += put_sources(d, f, row, layer, "value", i, &table);
     for (int k = 0; k < 6 && !end; k++)
         if (below(d, 2) && (k != 3 || d->bigrams)) {
-            fprintf(f, "%d %s %s - 1\n", (*row)++, layer, roles[k]);
+            bool start = k == 2 && below(d, 2); /* x0, or the stream that enters layer 0 */
+            fprintf(f, "%d %s %s %s 1\n", (*row)++, layer, roles[k], start ? "start" : "-");
+            d->taken[i] |= k == 2 ? 1u : k == 3 ? 2u : 0;
             n++;
         }
     d->blocks += n > 0;
     d->outputs = n > d->outputs ? n : d->outputs;
+}
+
+/* Coefficients that an MLP of x0, or of an earlier layer's output, makes for layer i. */
+static void put_given(struct draw *d, FILE *f, int *row, int i, int from)
+{
+    static const char *const roles[] = { "x0", "bigram", "skip", "xsa", "gate", "dc1", "dc2" };
+    bool here = d->attention[i] != NONE, heads = d->attention[i] == PLAIN && !d->gates_read;
+    bool composes = below(d, 2);
+    const bool may[] = { here && !(d->taken[i] & 1),
+                         here && d->bigrams && !(d->taken[i] & 2) && (i > 0 || !d->in_x0),
+                         i == d->to,
+                         heads,
+                         heads,
+                         heads && composes,
+                         heads && composes };
+
+    for (int k = 0; k < 7; k++) {
+        bool late = from >= 0 && from < i && (d->in_x0 || below(d, 2));
+        if (!may[k] || (!late && d->in_x0) || (k < 5 && below(d, 3) == 0))
+            continue;
+        fprintf(f, "%d %d %s - %s ", (*row)++, i, roles[k], k > 2 ? "h" : "1");
+        fprintf(f, late ? "layer:%d\n" : "x0\n", from);
+        d->given[late] += k > 2 ? d->size->heads : 1;
+    }
 }
 
 static void draw_coefs(struct draw *d)
@@ -194,6 +226,10 @@ static void draw_coefs(struct draw *d)
     for (int i = 1; i <= d->layers && d->takes_coefs; i++)
         if ((i == d->layers || d->attention[i] == PLAIN) && below(d, 3))
             put_coefs(d, f, &row, i);
+    int from = below(d, d->layers + 1) - 1;
+    for (int i = 0; i < d->layers && d->takes_coefs && below(d, 4); i++)
+        put_given(d, f, &row, i, from);
+    d->places = (d->given[0] > 0) + (d->given[1] > 0);
     fclose(f);
 }
 
@@ -223,8 +259,9 @@ static void put_model(struct draw *d)
     if (d->bigrams) {
         if (d->lanes < 0)
             fprintf(d->f, "bigram_width = %d\n", below(d, 1 + z->heads * z->head_dim));
-        fprintf(d->f, "bigram_signs = 31\nbigram_in_x0 = %s\n", either(d, "yes", "no"));
+        fprintf(d->f, "bigram_signs = 31\nbigram_in_x0 = %s\n", d->in_x0 ? "yes" : "no");
     }
+    fprintf(d->f, "compose_window = %d\n", 1 + below(d, 20));
     fprintf(d->f, "xsa = %s\n", d->xsa ? "yes" : "no");
     fprintf(d->f, "inject = %s\n", d->after ? "after" : "before");
     fprintf(d->f, "inject_bare = %s\n", either(d, "yes", "no"));
@@ -344,6 +381,15 @@ static void put_params(struct draw *d, char *labels)
         snprintf(shape, sizeof shape, ",%d", d->outputs);
         put_param(d, labels, "mudd_b2", numbers, d->blocks, shape);
     }
+    if (d->places) {
+        char shape[32];
+        int most = d->given[0] > d->given[1] ? d->given[0] : d->given[1];
+        put_param(d, labels, "mudd_gate_w1", numbers, d->places, ",5,d");
+        snprintf(shape, sizeof shape, ",%d,5", most);
+        put_param(d, labels, "mudd_gate_w2", numbers, d->places, shape);
+        snprintf(shape, sizeof shape, ",%d", most);
+        put_param(d, labels, "mudd_gate_b2", numbers, d->places, shape);
+    }
     if (d->tables)
         put_param(d, labels, "tables", rows, d->tables, "v,d");
 }
@@ -365,6 +411,7 @@ static void put_scalars(struct draw *d)
         { "attn_lane1", d->lanes >= 0 },
         { "mlp_lane0", d->lanes >= 0 || d->fold },
         { "mlp_lane1", d->lanes >= 0 },
+        { "coef_scale", false },
     };
     enum { N = sizeof role / sizeof *role, APART = 2 * MOST_LAYERS };
 
@@ -389,6 +436,7 @@ char *drawn_recipe(uint64_t seed, struct small_size *size)
         return NULL;
     draw_size(&d);
     d.bigrams = below(&d, 2);
+    d.in_x0 = below(&d, 2) && d.bigrams;
     d.post = below(&d, 2);
     d.takes_coefs = below(&d, 3) == 0;
     d.fold = !d.takes_coefs && below(&d, 2);

@@ -32,6 +32,8 @@ const struct small_form small_forms[] = {
     { "record-84", { "model.bigram_in_x0=no", "model.value_input=input" } },
     { "record-84", { "model.post_single=no", NULL } },
     { "record-84", { "model.skip=0 6", "model.attend_as=9" } },
+    { "record-89", { NULL, NULL } },
+    { "record-89", { "model.attend_as=-1", "model.value_input=input" } },
     { "track-3", { NULL, NULL } },
     { "track-3", { "model.rope_pairs=neighbours", "optimizer.loss=mean" } },
     { "record-61",
@@ -42,7 +44,7 @@ const struct small_form small_forms[] = {
 };
 const int n_small_forms = sizeof small_forms / sizeof *small_forms;
 
-enum { SETS = 16, STARTS = 128 };
+enum { SETS = 24, STARTS = 128 };
 struct draws {
     struct rng rng;
     uint64_t n;
@@ -73,12 +75,25 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
     snprintf(text[n++], sizeof text[0], "precision.head_fp8=no");
     if (strcmp(f->recipe, "record-61") && strcmp(f->recipe, "track-3"))
         snprintf(text[n++], sizeof text[0], "model.bigram_rows=%d", z->rows);
-    if (!strcmp(f->recipe, "record-84")) {
-        snprintf(text[n++], sizeof text[0], "model.bigram_width=%d", z->heads * z->head_dim / 4);
+    bool r89 = !strcmp(f->recipe, "record-89");
+    if (r89) {
+        int outputs = 5 * z->heads + 11;
+        snprintf(text[n++], sizeof text[0], "model.compose_window=%d", z->document / 2);
+        snprintf(text[n++], sizeof text[0],
+                 "parameters.mudd_gate_w2=2,%d,64 bf16 zero adam replicated 0.9 0.99 0.1 1 no",
+                 outputs);
+        snprintf(text[n++], sizeof text[0],
+                 "parameters.mudd_gate_b2=2,%d bf16 zero adam replicated 0.9 0.99 0.1 0 no",
+                 outputs);
+    }
+    if (r89 || !strcmp(f->recipe, "record-84")) {
+        snprintf(text[n++], sizeof text[0], "model.bigram_width=%d",
+                 z->heads * z->head_dim / (r89 ? 1 : 4));
         snprintf(text[n++], sizeof text[0], "model.bigram_signs=%d", z->rows / 2);
         snprintf(text[n++], sizeof text[0], "model.mtp_end=cut"); /* else no gradient of the loss */
         snprintf(text[n++], sizeof text[0], "precision.head_sigmoid=f32");
         snprintf(text[n++], sizeof text[0], "precision.mlp=bf16");
+        snprintf(text[n++], sizeof text[0], "precision.mlp_down=bf16");
     }
     for (int i = 0; i < 6; i++)
         if (f->set[i])
@@ -149,11 +164,16 @@ static void fill(struct small *s, struct draws *d)
         float *x = malloc((size_t)n * sizeof *x);
         const char *label = p->spec->label;
         bool fixed = p->spec->lr_mul[0] == 0; /* signs */
-        bool hidden = !strncmp(label, "mudd_w", 6), bias = !strcmp(label, "mudd_b2");
+        bool hidden = !strncmp(label, "mudd_w", 6) || !strncmp(label, "mudd_gate_w", 11);
+        bool bias = !strcmp(label, "mudd_b2") || !strcmp(label, "mudd_gate_b2");
+        bool factor = !strcmp(label, "_mudd_gate_scale");
         bool numbers = p->spec->comms == COMMS_REPLICATED && !hidden;
         double size = !rule_is_adam(&p->spec->rule) || hidden ? 1.2 / sqrt((double)p->w.cols) : 0.3;
         for (int64_t k = 0; k < n; k++) {
-            double z = rng_normal(&d->rng, d->n++), about = (bias ? 10 : 1) * (0.6 + 0.2 * z);
+            double z = rng_normal(&d->rng, d->n++), about = (factor ? 0.2
+                                                             : bias ? 10
+                                                                    : 1) *
+                                                            (0.6 + 0.2 * z);
             x[k] = bf16_round((float)(fixed ? (z < 0 ? -1 : 1) : numbers ? about : size * z));
         }
         floats_to(s->o, p->w, x);

@@ -1,4 +1,4 @@
-/* bigram_test.c - the hash of pairs of tokens: the vectors of record-74.md 3, and its formula
+/* bigram_test.c - the hash of pairs of tokens: the vectors of record-74.md 3 and record-89.md 3, and its formula
  * worked out slowly in 64 bits on random tokens and table sizes. */
 #include <stdlib.h>
 
@@ -6,14 +6,15 @@
 #include "check.h"
 #include "data/bigram.h"
 
-#define ROWS 251520 /* the record's */
+#define ROWS 251520 /* record 74's */
+#define ROWS_89 377280
 
-static void check_vector(const int32_t *tok, const int32_t *want, int n)
+static void check_vector(const int32_t *tok, int rows, const int32_t *want, int n)
 {
     int32_t row[16];
 
     memset(row, 0x80, sizeof row);
-    bigram_rows(tok, n, ROWS, row);
+    bigram_rows(tok, n, rows, row);
     for (int t = 0; t < n; t++)
         CHECK_EQ(row[t], want[t]);
     for (int t = n; t < 16; t++)
@@ -26,12 +27,19 @@ static void test_vectors(void)
     static const int32_t b[] = { 1, 50256, 50256, 464 }, c[] = { 0, 0, 0, 0 };
 
     check_vector(
-        a, (const int32_t[]){ 251519, 204580, 28927, 57630, 129154, 77266, 35060, 8169, 0, 36313 },
+        a, ROWS,
+        (const int32_t[]){ 251519, 204580, 28927, 57630, 129154, 77266, 35060, 8169, 0, 36313 },
         10);
-    check_vector(b, (const int32_t[]){ 251519, 5862, 35060, 19030 }, 4);
-    check_vector(c, (const int32_t[]){ 251519, 193815, 0, 0 }, 4);
-    check_vector(a, (const int32_t[]){ 251519 }, 1);
-    check_vector(a, NULL, 0);
+    check_vector(
+        a, ROWS_89,
+        (const int32_t[]){ 377279, 86771, 28822, 182963, 128375, 75495, 33688, 6358, 0, 36313 },
+        10);
+    check_vector(b, ROWS_89, (const int32_t[]){ 377279, 98067, 33688, 143001 }, 4);
+    check_vector(c, ROWS_89, (const int32_t[]){ 377279, 330959, 0, 0 }, 4);
+    check_vector(b, ROWS, (const int32_t[]){ 251519, 5862, 35060, 19030 }, 4);
+    check_vector(c, ROWS, (const int32_t[]){ 251519, 193815, 0, 0 }, 4);
+    check_vector(a, ROWS, (const int32_t[]){ 251519 }, 1);
+    check_vector(a, ROWS, NULL, 0);
 }
 
 /* As int32: the low 32 bits, 2^31 and above standing for negative numbers. */

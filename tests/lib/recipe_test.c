@@ -228,6 +228,30 @@ static void test_refused_forms(void)
         refuse_in("record-84", cases[i][0], GPT_USAGE, cases[i][1]);
 }
 
+/* What must hold between coefficients of tokens and the layers that use them. */
+static void test_refused_coefs(void)
+{
+    static const char *const cases[][2] = {
+        { "token_coefs.18=1 xsa - 1 x0", "'xsa' has a coefficient a head: expected h parts" },
+        { "token_coefs.18=0 xsa - h x0", "expected a layer of plain attention" },
+        { "token_coefs.21=6 x0 - 1 x0", "the model needs 'x0'" },
+        { "token_coefs.42=7 skip - 1 layer:3", "the model needs 'skip_gate'" },
+        { "token_coefs.29=3 xsa - h layer:3", "layer 3's output is not there" },
+        { "token_coefs.29=4 xsa - h start", "expected -|x0|layer:N, found 'start'" },
+        { "token_coefs.43=9 dc1 - h layer:3", "expected a layer of plain attention" },
+        { "token_coefs.44=7 dc2 - h layer:3", "expected a layer of plain attention" },
+        { "model.compose_window=0", "expected a layer of plain attention" },
+        { "model.bigram_in_x0=yes", "expected a layer of plain attention" },
+        { "token_coefs.9=10 x0 layer:3 1", "the other roles '-' and one part" },
+        { "parameters.mudd_gate_b2=2,40 bf16 zero adam replicated 0.9 0.99 0.1 0 no",
+          "expected a multiple of 40 rows of 64" },
+        { "token_coefs.0=4 value start 1", "need as many matrices" },
+        { "token_coefs.29=7 xsa - h layer:3", "a layer has each term once" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse_in("record-89", cases[i][0], GPT_USAGE, cases[i][1]);
+}
+
 /* Weights of prefixes: a column of [stages] that may be absent. */
 static void test_prefixes(void)
 {
@@ -332,7 +356,7 @@ static void check_mtp(const struct step_schedule *p, const char *text)
 static void check_step(const struct recipe *r, const struct columns *c)
 {
     int step = atoi(column(c, "step"));
-    const char *longest = column(c, "max_seq_len");
+    const char *longest = column(c, "max_seq_len"), *prefix = column(c, "prefix");
     double scale;
     float freq[32];
     struct step_schedule p;
@@ -350,6 +374,8 @@ static void check_step(const struct recipe *r, const struct columns *c)
     CHECK_NEAR(scale, atof(column(c, "attn_scale")), 1e-9);
     CHECK_EQ(recipe_moves(&r->params[recipe_param(r, "lm_head")], step), atoi(column(c, "adam")));
     check_mtp(&p, column(c, "mtp"));
+    if (prefix)
+        CHECK_NEAR(p.prefix, atof(prefix), 1e-9);
 }
 
 /* Every row of the record's own schedule. */
@@ -772,12 +798,14 @@ int main(void)
     test_refused();
     test_refused_parameters();
     test_refused_forms();
+    test_refused_coefs();
     test_prefixes();
     test_bigram_rows();
     test_fields();
     test_golden_schedule("record-61", "tests/golden/r61-schedule.tsv", 1766);
     test_golden_schedule("record-74", "tests/golden/r74-schedule.tsv", 1491);
     test_golden_schedule("record-84", "tests/golden/r84-schedule.tsv", 1391);
+    test_golden_schedule("record-89", "tests/golden/r89-schedule.tsv", 1286);
     test_track_schedule();
     test_named_schedules();
     test_published_values();

@@ -77,18 +77,19 @@ static void on_lanes(struct ops *o, const struct tensor out[2], struct tensor y,
 }
 
 static void on_skip(struct ops *o, struct tensor out, struct tensor x, struct tensor skip,
-                    struct tensor x0, struct tensor gate, const real *lambda)
+                    struct tensor x0, struct tensor gate, const real *lambda,
+                    const struct token_numbers *number)
 {
     struct call *c = new_call(SKIP, out.data, NULL);
     c->term[c->n++].x = x.data, c->term[c->n++].x = skip.data;
-    was.skip_gate(o, out, x, skip, x0, gate, lambda);
+    was.skip_gate(o, out, x, skip, x0, gate, lambda, number);
 }
 
 static void on_coefs(struct ops *o, struct tensor out, struct tensor pre, struct tensor w,
-                     struct tensor b)
+                     struct tensor b, const real *factor)
 {
     new_call(COEFS, out.data, NULL);
-    was.token_coefs(o, out, pre, w, b);
+    was.token_coefs(o, out, pre, w, b, factor);
 }
 
 static void on_gather(struct ops *o, struct tensor out, struct tensor table, const struct lookup *l)
@@ -259,6 +260,7 @@ static struct call expected(struct reader *r, char *sum, const char *out)
 {
     struct call c = { .kind = SUM };
     char name[32], with[32] = "";
+    int row;
     if (!strcmp(out, "token") || !strcmp(out, "rows")) {
         c.kind = *out == 't' ? COEFS : ROWS;
         if (c.kind == ROWS)
@@ -266,7 +268,8 @@ static struct call expected(struct reader *r, char *sum, const char *out)
         return c;
     }
     c.out = named(r, out);
-    if (sscanf(sum, "in + skip gate(x0) %31s", name) == 1) {
+    if (sscanf(sum, "in + skip gate(x0) %31s", name) == 1 ||
+        sscanf(sum, "in + sigmoid(skip) token[%d] %31s", &row, name) == 2) {
         c.kind = SKIP, c.n = 2;
         c.term[0].x = named(r, "in"), c.term[1].x = named(r, name);
     } else if (strstr(sum, ", by the product")) {

@@ -103,9 +103,43 @@ static void test_mlp_fp8(void)
 
     o->linear_relu2_fp8(o, post, post8, x, any, w1);
     are("post", post, (float[]){ 6.1875f * 6.1875f, 0, 0, 7.875f * 7.875f });
-    o->linear_t_fp8(o, y, post, any, post8, w2, &half, y);
+    o->linear_t_fp8(o, y, post, any, post8, NULL, w2, &half, y);
     are("y", y, (float[]){ 1 + 35, 2 + 10, 3 - 32, 4 + 10 });
     CHECK_OK(o->status(o));
+    o->free(o);
+}
+
+/* The scale of codes is that of the numbers before: 1 at first, then 1.8 times the greatest over 448. w2, of
+ * which 1.75 is the greatest, has 2^-8 at first, then 1.125 times 2^-8, by which 1.75 is 398.2: 384, not 416. */
+static void test_delayed(void)
+{
+    struct ops *o = cpu();
+    struct fp8_matrices down = mlp_copies(o, 1);
+    struct tensor bank =
+        tensor_shape(bf16s(o, 8, (float[]){ 7, 1, -7, 2.125f, 1.75f, 0.5f, -1, 0.3125f }), 4, 2);
+    struct tensor x = floats(o, 1, 4, (float[]){ 17, 1, 600, 0 });
+    struct tensor x8 = tensor_of(o->alloc(o, 4, "codes"), DT_E4M3, 1, 4);
+    uint8_t *codes = x8.data;
+    real scale = 0, most = 0, next = 0, first = 1;
+    struct fp8_delay d = { .next = &next, .first = &first, .headroom = 1.125f };
+
+    o->delayed_codes(o, x8, x, &scale, &most);
+    CHECK(scale == 1 && most == 600);
+    CHECK(e4m3_to_f32(codes[0]) == 16 && e4m3_to_f32(codes[1]) == 1); /* 17: between 16 and 18 */
+    CHECK(e4m3_to_f32(codes[2]) == 448 && codes[3] == 0);
+    o->delayed_scales(o, &scale, &most, 1, 1.8f);
+    CHECK_NEAR(scale, 1.8 * 600 / 448, 1e-6);
+    CHECK(most == 0);
+    o->delayed_codes(o, x8, x, &scale, &most);
+    CHECK(e4m3_to_f32(codes[2]) == 256); /* of 248.9 */
+    o->quantize_delayed(o, &down, &d, bank);
+    CHECK(*down.scale == 0x1p-8f);
+    CHECK_NEAR(next, 1.125 * 0x1p-8, 1e-9);
+    first = 0;
+    o->quantize_delayed(o, &down, &d, bank);
+    CHECK_NEAR(*down.scale, 1.125 * 0x1p-8, 1e-9);
+    CHECK(e4m3_to_f32(((uint8_t *)down.codes.data)[0]) == 384);
+    CHECK(((uint8_t *)down.turned.data)[0] == ((uint8_t *)down.codes.data)[0]);
     o->free(o);
 }
 
@@ -132,6 +166,7 @@ static void test_mlp_bwd_fp8(void)
 static void by_hand(void)
 {
     test_mlp_fp8();
+    test_delayed();
     test_mlp_bwd_fp8();
 }
 

@@ -2,12 +2,12 @@
 #include "op_test.h"
 #include <time.h>
 
-extern const struct op_test adam_test, amax_history_test, attention_test, choose_test, cpu_test,
-    embed_test, gate_logits_test, head_loss_test, inject_test, lanes_test, linear_test,
-    linear_relu2_test, merge_rows_test, mix_norm_test, muon_input_test, normuon_test, out_gate_test,
-    pair_signs_test, norm_test, bias_test, pair_rows_test, polar_test, qkv_test, quantize_test,
-    rope_table_test, skip_gate_test, step_gate_test, store_test, table_grad_test, token_coefs_test,
-    transpose_test, turn_test;
+extern const struct op_test adam_test, amax_history_test, attention_test, choose_test, compose_test,
+    cpu_test, embed_test, gate_logits_test, head_coefs_test, head_loss_test, inject_test,
+    lanes_test, linear_test, linear_relu2_test, merge_rows_test, mix_norm_test, muon_input_test,
+    normuon_test, out_gate_test, pair_signs_test, norm_test, bias_test, pair_rows_test, polar_test,
+    qkv_test, quantize_test, rope_table_test, skip_gate_test, step_gate_test, store_test,
+    table_grad_test, token_coefs_test, transpose_test, turn_test;
 
 const struct op_test *const op_tests[] = {
     &cpu_test,        &embed_test,       &table_grad_test, &mix_norm_test,  &lanes_test,
@@ -16,7 +16,7 @@ const struct op_test *const op_tests[] = {
     &pair_signs_test, &gate_logits_test, &transpose_test,  &step_gate_test, &amax_history_test,
     &adam_test,       &quantize_test,    &muon_input_test, &polar_test,     &normuon_test,
     &merge_rows_test, &choose_test,      &store_test,      &norm_test,      &bias_test,
-    &pair_rows_test,  &turn_test,
+    &pair_rows_test,  &turn_test,        &head_coefs_test, &compose_test,
 };
 const int n_op_tests = COUNT(op_tests);
 

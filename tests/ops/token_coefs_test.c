@@ -1,17 +1,18 @@
 /* token_coefs_test.c - token_coefs: cases. */
 #include "op_test.h"
 
-static const int coefs_shapes[][3] = { { 1, 3, 1 }, { 7, 16, 5 }, { 13, 64, 14 } };
+static const int coefs_shapes[][3] = { { 1, 3, 1 }, { 7, 16, 5 }, { 13, 64, 14 }, { 9, 64, 41 } };
 
 static void coefs_forward(struct ops_case *c)
 {
-    c->o->token_coefs(c->o, at(c, "out"), at(c, "pre"), at(c, "w"), at(c, "b"));
+    c->o->token_coefs(c->o, at(c, "out"), at(c, "pre"), at(c, "w"), at(c, "b"),
+                      scalar(c, "factor"));
 }
 
 static void coefs_backward(struct ops_case *c)
 {
-    c->o->token_coefs_bwd(c->o, at(c, "dpre"), at(c, "dw"), at(c, "db"), at(c, "dout"),
-                          at(c, "pre"), at(c, "w"));
+    c->o->token_coefs_bwd(c->o, at(c, "dpre"), at(c, "dw"), at(c, "db"), scalar(c, "dfactor"),
+                          at(c, "dout"), at(c, "pre"), at(c, "w"), at(c, "b"), scalar(c, "factor"));
 }
 
 static void coefs_make(struct ops_case *c, int variant)
@@ -27,6 +28,10 @@ static void coefs_make(struct ops_case *c, int variant)
     case_grad(c, "dpre", "pre", false);
     case_grad(c, "dw", "w", true);
     case_grad(c, "db", "b", true);
+    if (variant % 2) {
+        case_scalar(c, "factor");
+        case_grad(c, "dfactor", "factor", true);
+    }
     c->forward = coefs_forward;
     c->backward = coefs_backward;
 }
