@@ -150,7 +150,7 @@ __device__ static void mix_of_rows(float (&d)[E / 8][4], const float (&m)[TILES]
 #pragma unroll
         for (int n = 0; n < E / 8; n += 2) {
             uint32_t b[4];
-            load_turned(b,
+            load_transposed(b,
                         address(at + (8 * k + lane / 8 % 2 * 8 + lane % 8) * head_rows<E>::STRIDE +
                                 8 * n + lane / 16 * 8));
             mma(d[n], a, b[0], b[1]);

@@ -146,7 +146,7 @@ static bool can_do(struct cuda_ops *c, struct tensor x, int heads)
     int64_t e = x.cols / heads;
 
     assert(x.cols % heads == 0 && x.dtype == DT_BF16);
-    return !c->failed && CUDA_NEED(c, x.cols <= 2048, ROW_NEED) &&
+    return !c->failed && ROW_FITS(c, x.cols) &&
            CUDA_NEED(c, heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED) &&
            x.rows > 0;
 }
