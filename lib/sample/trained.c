@@ -219,6 +219,8 @@ static int load_average(struct trained *t, const struct param *p, struct ops *o,
         for (size_t e = 0; e < k; e++) { /* in f32, as op around */
             float w = (float)both[e], mean = (float)both[PIECE + e];
             x[e] = part == 1 ? mean : w + part * (mean - w);
+            if (p->spec->dtype == DT_BF16) /* also where the bank has it in f32 */
+                x[e] = bf16_round(x[e]);
         }
         put(o, p, DT_F32, (int64_t)i, x, room, k);
     }
