@@ -23,24 +23,24 @@ static __global__ void __launch_bounds__(THREADS)
         tile[r][k] = inside ? x[turned ? col * ld + row : row * ld + col] : 0;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < ROWS * CHUNK; i += THREADS) {
-        int r = i / CHUNK, k = i % CHUNK;
+    for (int i = threadIdx.x; i < ROWS * CHUNK / 2; i += THREADS) {
+        int r = i / (CHUNK / 2), k = i % (CHUNK / 2) * 2;
         if (first_row + r >= rows)
             continue;
-        float at = tile[r][k];
-        __nv_bfloat16 part[3];
+        float a = tile[r][k], b = tile[r][k + 1];
+        __nv_bfloat162 part[3];
         for (int p = 0; p < 3; p++) {
-            part[p] = __float2bfloat16_rn(at);
-            at -= __bfloat162float(part[p]);
+            part[p] = __floats2bfloat162_rn(a, b);
+            a -= __bfloat162float(part[p].x), b -= __bfloat162float(part[p].y);
         }
         __nv_bfloat16 *out = to.data +
                              ((int64_t)blockIdx.z * to.rows + row0 + first_row + r) * to.row() +
                              (int64_t)(chunk0 + blockIdx.x) * CHUNK * to.parts() + k;
         if (to.order == SPLIT_ONE)
-            out[0] = part[0];
+            *(__nv_bfloat162 *)out = part[0];
         else
             for (int p = 0; p < SPLIT_PARTS; p++)
-                out[p * CHUNK] = part[order[to.order == SPLIT_B][p]];
+                *(__nv_bfloat162 *)(out + p * CHUNK) = part[order[to.order == SPLIT_B][p]];
     }
 }
 

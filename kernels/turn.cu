@@ -7,20 +7,20 @@
  *     gather         S, v and Q in that order
  *     cholesky       columns of 128 from the left: the product of what is factored, `factor` of the diagonal
  *                    block, which also inverts it, the product by that inverse              twice
- *     gram           G' G and H' H, lower halves in columns of 768, whose rows begin at the diagonal
+ *     gram           G' G and H' H, lower halves in columns of 384, whose rows begin at the diagonal
  *     solve          q from the left, columns of 128, in place of G
  *     clean          Q q less half of Q q (Q q)'(Q q) - I, that product rounded to bf16
  * A pivot not above its bound, NaN included, becomes the bound, and its column below 0: where S is singular q keeps
  * unit vectors, and S = 0 gives I. Bounds: r s_jj with r = 2^-20 and 1e-30; of a dense S 2^-22 and 2^-24 of the
  * largest s_jj.
- * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, 5/8 k^3 twice or more for the Gram matrices, 2 k^3 for Q q,
- * 5/4 k^3 for E; 2 k^3 in bf16. Workspace: 36 k^2 bytes a matrix.
+ * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, 4/5 k^3 twice for the Gram matrices, 2 k^3 for Q q,
+ * 6/5 k^3 for E; 2 k^3 in bf16. Workspace: 36 k^2 bytes a matrix.
  */
 #include "gpu.h"
 #include "optim.h"
 #include "split.h"
 
-enum { THREADS = 256, PANEL = CHUNK, GRAM = 768, LINES = 8 };
+enum { THREADS = 256, PANEL = CHUNK, GRAM = 384, LINES = 8 };
 
 /* A group of matrices at work. */
 struct group {
@@ -40,13 +40,14 @@ __device__ __forceinline__ float key_of(float x) { return x == x ? x : -INFINITY
 static __global__ void __launch_bounds__(THREADS)
     order_lines(int *order, float *bound, const float *s, int k, bool sort, bool dense)
 {
+    extern __shared__ float diagonal[]; /* (k) */
     __shared__ float most[THREADS / 32];
     float largest = 0;
 
     s += (int64_t)blockIdx.x * k * k, order += (int64_t)blockIdx.x * k;
     bound += (int64_t)blockIdx.x * k;
     for (int i = threadIdx.x; i < k; i += THREADS)
-        largest = fmaxf(largest, s[(int64_t)i * (k + 1)]);
+        largest = fmaxf(largest, diagonal[i] = s[(int64_t)i * (k + 1)]);
     largest = warp_max(largest);
     if (threadIdx.x % 32 == 0)
         most[threadIdx.x / 32] = largest;
@@ -54,10 +55,10 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < THREADS / 32; i++)
         largest = fmaxf(largest, most[i]);
     for (int i = threadIdx.x; i < k; i += THREADS) {
-        float at = s[(int64_t)i * (k + 1)];
+        float at = diagonal[i];
         int before = sort ? 0 : i;
         for (int j = 0; sort && j < k; j++) {
-            float other = key_of(s[(int64_t)j * (k + 1)]);
+            float other = key_of(diagonal[j]);
             before += other > key_of(at) || (other == key_of(at) && j < i);
         }
         order[before] = i;
@@ -413,8 +414,8 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
 
     if (t->dense)
         see_dense(g, s, q);
-    order_lines<<<g.n, THREADS, 0, c->stream>>>(g.order, g.bound, t->dense ? g.x0 : s, g.k, t->sort,
-                                                t->dense);
+    order_lines<<<g.n, THREADS, g.k * sizeof(float), c->stream>>>(
+        g.order, g.bound, t->dense ? g.x0 : s, g.k, t->sort, t->dense);
     CUDA_LAUNCHED(c);
     if (!t->dense)
         launch_gather(g, g.x0, s, true);

@@ -41,31 +41,39 @@ static void begin(const struct job *j, int64_t i, double *q, int64_t k)
         q[e * (k + 1)] = pow(fmax(fourth, 1e-24), -1.0 / 32);
 }
 
-/* A bound of the largest eigenvalue of s (k,k), symmetric: its largest column, multiplied twice. */
-static double size_of(double *s, int64_t k)
+/* to (k) = s x / most, and returns the length. */
+static double apply(double *to, const double *s, const double *x, int64_t k, double most)
 {
-    double most = largest(s, k * k), best = -1, y[k], z[k], length = 0, end = 0;
+    double squares = 0;
+    for (int64_t r = 0; r < k; r++) {
+        to[r] = 0;
+        for (int64_t c = 0; c < k; c++)
+            to[r] += s[r * k + c] / most * x[c];
+        squares += to[r] * to[r];
+    }
+    return sqrt(squares);
+}
+
+/* A bound of the largest eigenvalue of s (k,k), symmetric: its largest column, multiplied twice. */
+static double size_of(const double *s, int64_t k)
+{
+    double most = largest(s, k * k), best = -1, x[k], y[k];
     int64_t which = 0;
-    for (int64_t r = 0; r < k && most > 0; r++) {
+    if (!(most > 0))
+        return 0;
+    for (int64_t r = 0; r < k; r++) {
         double sum = 0;
         for (int64_t c = 0; c < k; c++)
             sum += pow(s[r * k + c] / most, 2);
         if (sum > best)
             best = sum, which = r;
     }
-    for (int64_t r = 0; r < k && most > 0; r++) {
-        y[r] = 0;
-        for (int64_t c = 0; c < k; c++)
-            y[r] += s[r * k + c] / most * (s[which * k + c] / most);
-        length += y[r] * y[r];
-    }
-    for (int64_t r = 0; r < k && length > 0; r++) {
-        z[r] = 0;
-        for (int64_t c = 0; c < k; c++)
-            z[r] += s[r * k + c] / most * (y[c] / sqrt(length));
-        end += z[r] * z[r];
-    }
-    return most * sqrt(end);
+    for (int64_t c = 0; c < k; c++)
+        x[c] = s[which * k + c] / most;
+    double length = apply(y, s, x, k, most);
+    for (int64_t c = 0; c < k; c++)
+        y[c] /= length;
+    return most * apply(x, s, y, k, most);
 }
 
 /* q <- q - step / l(P + M) triu(P - M) q, P and M the Gram matrices of a and b on that side. */

@@ -89,13 +89,31 @@ mutant() {
     mutant soaph "soap 0.9" "soap 0.8"
     mutant soaph "second g" "second X late"
     mutant soaph "eps 1e-8" "eps 1e-2"
-    mutant soapmuon "soap 0.9" "soap 0.8"
-    mutant soapmuon "second X late" "second g"
-    mutant soapmuon "soap 0.9 second X late norm |" ""
     mutant uwfloor "variance 0.95 |" "scale 1 |"
     mutant uwfloor "variance 0.95" "variance 0.85"
     mutant uwfloor "floor 0.35 |" "scale 1 |"
     mutant uwfloor "floor 0.35" "floor 0.32"
+}
+
+# soap_line MATRIX SOAP: what zoo says of that matrix with SOAP as the stage of result 44's line.
+soap_line() {
+    run --separate-stderr zoo --line "momentum 0.95 nesterov | $2 | polar cubic12 schatten4 | shape | radial 0.5 | floor 0.3825 | step pin" \
+        $GIVEN tests/golden/zoo/zoo-soapmuon.safetensors
+    [ "$status" -eq 1 ] # a gate is right for one matrix, and wrong for the others
+    grep "$1" <<< "$output"
+}
+
+@test "soap's gate is square's, and none the others'; each number and word of both is noticed" {
+    [[ $(soap_line square "soap 0.9 second X late norm gate 6-9") != *FAILED* ]]
+    for gate in "gate 4-9" "gate 9-12" ""; do
+        [[ $(soap_line square "soap 0.9 second X late norm $gate") = *FAILED* ]]
+    done
+    for matrix in full wide; do
+        [[ $(soap_line $matrix "soap 0.9 second X late norm") != *FAILED* ]]
+        for soap in "soap 0.8 second X late norm" "soap 0.9 second g norm" "scale 1" "soap 0.9 second X late norm gate 6-9"; do
+            [[ $(soap_line $matrix "$soap") = *FAILED* ]]
+        done
+    done
 }
 
 @test "what is around the model: each number is noticed" {

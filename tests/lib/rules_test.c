@@ -1250,6 +1250,35 @@ static void test_states(void)
     }
 }
 
+/* Squares and lines of a matrix's sides, as the bank has it: mlp's are 24 x 16. */
+static void test_sides(void)
+{
+    static const struct {
+        const char *kind;
+        int rows, cols;
+    } want[] = { { "klsoap_left", 24, 24 },   { "klsoap_right", 16, 16 },
+                 { "klsoap_left_q", 24, 24 }, { "klsoap_right_q", 16, 16 },
+                 { "klsoap_second", 24, 16 }, { "klsoap_left_e", 24, 1 },
+                 { "klsoap_right_e", 1, 16 }, { "klsoap_updates", 1, 1 } };
+    struct variant v = { .line = "lr 1 | klsoap 0.9 0.9 1e-8 | step", .world = 1, .f32 = true };
+    struct state s[MAX_STATES];
+    struct recipe *r = NULL;
+    if (!CHECK_OK(read(&r, &v)))
+        return;
+    int param = recipe_param(r, "mlp");
+    int64_t bytes = 0, numbers = 0;
+    const struct param_spec *p = &r->params[param];
+    CHECK_EQ(states_of(r, param, s), 9);
+    for (int k = 0; k < 8; k++) {
+        CHECK(!strcmp(s[k + 1].kind, want[k].kind));
+        CHECK(s[k + 1].rows == want[k].rows && s[k + 1].cols == want[k].cols);
+        bytes += states_bytes(r, param, &s[k + 1], 1);
+        numbers += want[k].rows * want[k].cols;
+    }
+    CHECK_EQ(bytes, 4 * p->matrices * numbers);
+    recipe_free(r);
+}
+
 /* A rule of one's own in the text, which is read again as it was written. */
 static void test_text(void)
 {
@@ -1305,6 +1334,7 @@ int main(void)
     test_around_refused();
     test_zero_start();
     test_states();
+    test_sides();
     test_text();
     for (int i = 0; i < 5; i++)
         test_line((struct variant){ .rule = rules[i], .world = 1 });

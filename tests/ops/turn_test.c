@@ -1,4 +1,4 @@
-/* turn_test.c - turn and first_basis by hand: what they do to a covariance, beside a dense one in double that
+/* turn_test.c - turn, first_basis and trust by hand: what they do to a covariance, beside a dense one in double that
  * Gram-Schmidt turns, and to those that are singular, zero or tied.
  */
 #include "base/rng.h"
@@ -238,6 +238,23 @@ static void test_first(void)
     o->free(o);
 }
 
+/* At right angles the least part is taken, along each other the largest; between them (cos - 0.2) / 0.8, where g stands
+ * alike to both: 0.6 and 0.8 make 0.5, g along the mean of the two. */
+static void test_trust(void)
+{
+    static const float before[6] = { 1, 0, 1, 0, 1, 0 }, x[6] = { 0, 1, 2, 0, 0.6f, 0.8f };
+    static const float g[6] = { 1, 1, 1, 1, 0.8f, 0.4f };
+    static const double want[6] = { 0.55, 0.45, 1.85, 0, 0.8, 0.4 };
+    struct ops *o = cpu();
+    struct tensor t = floats(o, 3, 2, x), b = floats(o, 3, 2, before), d = floats(o, 3, 2, g);
+    const real number[2] = { (real)0.45, (real)0.85 };
+
+    o->trust(o, t, b, d, 3, number);
+    for (int i = 0; i < 6; i++)
+        CHECK_NEAR(f32_at(t, i), want[i], 1e-6);
+    o->free(o);
+}
+
 static void by_hand(void)
 {
     rng = rng_make(op_test_seed(), 77);
@@ -246,9 +263,10 @@ static void by_hand(void)
     test_singular();
     test_edges();
     test_first();
+    test_trust();
 }
 
 const struct op_test turn_test = {
-    .name = "turn first_basis multiply",
+    .name = "turn first_basis multiply trust",
     .by_hand = by_hand,
 };
