@@ -45,6 +45,7 @@ struct member {
     cudaEvent_t queued[TICKETS];
     struct ticket ticket[TICKETS];
     int64_t seq; /* collectives so far */
+    bool grouped; /* a group of all-reduces is open, and `calling` held */
     pthread_mutex_t calling; /* held while NCCL is called */
     /* comm_copies.cu: are there copies; what share() was told of; memory for chunks of all ranks,
      * taken in turns; a stream that adds them up. */

@@ -160,16 +160,32 @@ static comm_ticket nccl_all_gather(struct comm *c, struct tensor full, const str
     return end(m, m->stream);
 }
 
+static void nccl_group(struct comm *c, bool open)
+{
+    struct member *m = member_of(c);
+
+    if (open && begin(m, "all-reduce")) {
+        m->grouped = MEMBER_NCCL(m, ncclGroupStart());
+        if (!m->grouped)
+            end(m, m->stream);
+    } else if (!open && m->grouped) {
+        m->grouped = false;
+        MEMBER_NCCL(m, ncclGroupEnd());
+        end(m, m->stream);
+    }
+}
+
+/* In a group the ticket is that of the group, which its end queues. */
 static comm_ticket nccl_all_reduce(struct comm *c, struct tensor t)
 {
     struct member *m = member_of(c);
     ncclDataType_t type;
 
-    if (!type_of(m, t.dtype, &type) || !begin(m, "all-reduce"))
+    if (!type_of(m, t.dtype, &type) || (!m->grouped && !begin(m, "all-reduce")))
         return 0;
     MEMBER_NCCL(m, ncclAllReduce(t.data, t.data, (size_t)tensor_count(t), type, ncclAvg, m->nccl,
                                  m->stream));
-    return end(m, m->stream);
+    return m->grouped ? (comm_ticket)(m->seq + 1) : end(m, m->stream);
 }
 
 static comm_ticket nccl_broadcast(struct comm *c, struct tensor t, int root)
@@ -344,6 +360,7 @@ int comm_nccl_new(struct comm **out, struct ops *o, int rank, int world, void *g
     m->c.reduce_scatter = nccl_reduce_scatter;
     m->c.all_gather = nccl_all_gather;
     m->c.all_reduce = nccl_all_reduce;
+    m->c.group = nccl_group;
     m->c.broadcast = nccl_broadcast;
     m->c.all_to_all = nccl_all_to_all;
     m->c.wait = nccl_wait;

@@ -48,6 +48,9 @@ struct comm {
      * each chunk is the front of an equal share, the rest of the share may be sent with it. */
     comm_ticket (*all_gather)(struct comm *c, struct tensor full, const struct span *own);
     comm_ticket (*all_reduce)(struct comm *c, struct tensor t); /* mean, in place */
+    /* Opens a group, or closes it: the all_reduces between are queued as one where that is faster. No
+     * other collective, and no wait, stands in a group. */
+    void (*group)(struct comm *c, bool open);
     comm_ticket (*broadcast)(struct comm *c, struct tensor t, int root);
     /* counts in rows of recv/send (host arrays of world entries); rows packed by rank. */
     comm_ticket (*all_to_all)(struct comm *c, struct tensor recv, const int64_t *recv_rows,

@@ -375,6 +375,13 @@ static comm_ticket threads_all_reduce(struct comm *c, struct tensor t)
     return arrive(c, ALL_REDUCE, 0, 0, (struct entry){ .t = t });
 }
 
+/* Does nothing: a collective of threads has no launch. */
+static void threads_group(struct comm *c, bool open)
+{
+    (void)c;
+    (void)open;
+}
+
 static comm_ticket threads_broadcast(struct comm *c, struct tensor t, int root)
 {
     assert(root >= 0 && root < c->world);
@@ -513,6 +520,7 @@ int comm_threads_new(struct comm **out, int world)
             .reduce_scatter = threads_reduce_scatter,
             .all_gather = threads_all_gather,
             .all_reduce = threads_all_reduce,
+            .group = threads_group,
             .broadcast = threads_broadcast,
             .all_to_all = threads_all_to_all,
             .wait = threads_wait,

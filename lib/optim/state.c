@@ -309,14 +309,17 @@ static int download_bf16(struct ops *o, float *x, struct tensor t)
     return rc;
 }
 
+struct row_scaled optim_master(const struct optim_param *q)
+{
+    return q->mantissa.data ? (struct row_scaled){ .t = q->mantissa } : q->master;
+}
+
 /* Makes on the host what is kept beside a bf16 weight of the numbers x of this rank's part. */
 static int set_master(struct optim *z, int i, const float *x)
 {
     const struct param_spec *s = &z->recipe->params[i];
     struct optim_param *q = &z->p[i];
-    struct row_scaled kept = q->master;
-    if (q->mantissa.data)
-        kept = (struct row_scaled){ .t = q->mantissa };
+    struct row_scaled kept = optim_master(q);
     struct tensor own = kept.t;
     real *scale = kept.scale;
     uint16_t *w = malloc((size_t)tensor_count(own) * sizeof *w + 1);
@@ -330,8 +333,7 @@ static int set_master(struct optim *z, int i, const float *x)
                                            .master = kept,
                                            .truncate = s->truncate || q->mantissa.data },
                      own);
-        z->ops->upload(z->ops, q->mantissa.data ? q->mantissa.data : q->master.t.data, kept.t.data,
-                       tensor_bytes(kept.t));
+        z->ops->upload(z->ops, optim_master(q).t.data, kept.t.data, tensor_bytes(kept.t));
     }
     if (!rc && scale)
         z->ops->upload(z->ops, scale, kept.scale, (size_t)own.rows * sizeof *scale);

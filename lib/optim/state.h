@@ -140,6 +140,8 @@ struct tensor optim_state(const struct optim_param *q, const char *kind);
 /* Returns the same with its scales; empty ones where it has none. */
 struct row_scaled optim_scaled(const struct optim_param *q, const char *kind);
 struct tensor optim_stage_state(const struct optim_param *q, int chain, int use, int which);
+/* Returns what is kept of a bf16 weight besides: its low halves where it is cut, else its master. */
+struct row_scaled optim_master(const struct optim_param *q);
 
 /* Returns the gate that every update reads, or NULL. */
 static inline const struct step_gate *optim_gate(const struct optim *z)

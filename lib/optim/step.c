@@ -43,6 +43,20 @@ static void reduce(struct optim *z, int i)
     q->begun = true;
 }
 
+/* Replicated gradients that stand beside one another are one group. */
+static void reduce_list(struct optim *z, const struct action *a)
+{
+    bool open = false;
+    for (int k = 0; k < a->n; k++) {
+        bool replicated = !z->p[a->param[k]].shard;
+        if (replicated != open)
+            z->comm->group(z->comm, open = replicated);
+        reduce(z, a->param[k]);
+    }
+    if (open)
+        z->comm->group(z->comm, false);
+}
+
 static struct adam_param adam_param(const struct optim *z, int i, struct fp8_copy *copy)
 {
     const struct recipe *r = z->recipe;
@@ -51,11 +65,8 @@ static struct adam_param adam_param(const struct optim *z, int i, struct fp8_cop
     struct adam_param a = optim_weight(z, i, copy);
 
     a.g = p->g_own, a.m = q->exp_avg, a.v = q->exp_avg_sq;
-    /* In a joined rule the mantissa is a master of cut weights. */
-    a.master = q->master;
-    if (q->mantissa.data && !rule_is_adam(&p->spec->rule))
-        a.master = (struct row_scaled){ .t = q->mantissa };
-    a.truncate = p->spec->truncate || !rule_is_adam(&p->spec->rule);
+    a.master = optim_master(q);
+    a.truncate = p->spec->truncate || q->mantissa.data;
     a.largest = q->tops.data ? tensor_rows(q->tops, z->comm->rank, 1).data : NULL;
     a.beta1 = p->spec->beta1, a.beta2 = p->spec->beta2;
     a.decay = (enum adam_decay)r->optimizer.adam.decay;
@@ -318,11 +329,12 @@ static void act(struct optim *z, const struct action *a)
     typedef void each(struct optim *, int);
     static each *const of_one[ACTS] = {
         [ACT_GATHER] = gather_weight, [ACT_NEED] = optim_need,   [ACT_WAIT_BEGUN] = wait_tickets,
-        [ACT_REDUCE] = reduce,        [ACT_WAIT] = wait_reduced, [ACT_AROUND] = around,
+        [ACT_AROUND] = around,        [ACT_WAIT] = wait_reduced,
     };
     for (int k = 0; k < a->n && of_one[a->act]; k++)
         of_one[a->act](z, a->param[k]);
     switch (a->act) {
+    case ACT_REDUCE: reduce_list(z, a); break;
     case ACT_FRESH: banks_begin(z->banks, set_of(a)); break;
     case ACT_MIX_TIED: mix_tied(z); break;
     case ACT_DECIDE: decide(z, a); break;

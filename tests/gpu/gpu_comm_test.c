@@ -171,6 +171,27 @@ static void sums_of(struct comm *c, struct ops *o, enum dtype type, int64_t rows
     free(host);
 }
 
+/* Means of two types as a group, whose ticket both have; then one without a group. */
+static void in_a_group(struct comm *c, struct ops *o)
+{
+    int w = c->world;
+    struct tensor a = filled(o, DT_F32, 3, 5, c->rank, -1, w);
+    struct tensor b = filled(o, DT_BF16, 7, 11, c->rank, -1, w);
+    struct tensor after = filled(o, DT_F32, 1, 12, c->rank, -1, w);
+
+    c->group(c, true);
+    comm_ticket t = c->all_reduce(c, a);
+    CHECK_EQ(c->all_reduce(c, b), t);
+    c->group(c, false);
+    comm_ticket t2 = c->all_reduce(c, after);
+    CHECK(t > 0 && t2 > t);
+    c->wait(c, t);
+    CHECK_EQ(not_mean(o, a, 0, 3, w), 0);
+    CHECK_EQ(not_mean(o, b, 0, 7, w), 0);
+    c->wait(c, t2);
+    CHECK_EQ(not_mean(o, after, 0, 1, w), 0);
+}
+
 /* Of each place some rows, none or all; what is left out keeps its bits, but where copies gather it with the rest.
  * Turn 0: all ranks none; 3: one rank alone. */
 static void some_rows(struct comm *c, struct ops *o, enum dtype type, int64_t part, int64_t cols)
@@ -611,6 +632,7 @@ int main(int argc, char **argv)
         sharing = s;
         with_ranks(gpus, 20, collectives);
         with_ranks(gpus, 20, in_a_graph);
+        with_ranks(gpus, 20, in_a_group);
         with_ranks(gpus, 20, read_then_written);
         with_ranks(gpus, 20, in_branches);
     }

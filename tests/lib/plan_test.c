@@ -68,6 +68,8 @@ static comm_ticket all_reduce(struct comm *c, struct tensor t)
     return 1 + 4 * (i < 0 ? 0 : i) + (i < 0 ? T_SUM : T_REDUCE);
 }
 
+static void group(struct comm *c, bool open) { (void)c, (void)open; }
+
 static comm_ticket all_gather(struct comm *c, struct tensor full, const struct span *own)
 {
     (void)c, (void)own;
@@ -327,7 +329,7 @@ static void check_recipe(const char *name, const char *const *set, int n, int wo
         CHECK_OK(banks_init(&b, r, o, rank, world));
         CHECK_OK(optim_init(&z, r, &b, o, c));
         now = &z;
-        c->reduce_scatter = reduce_scatter, c->all_reduce = all_reduce;
+        c->reduce_scatter = reduce_scatter, c->all_reduce = all_reduce, c->group = group;
         c->all_gather = all_gather, c->wait = comm_wait;
         o->branch = branch, o->join = join, o->adam = adam, o->transpose = transpose;
         o->muon_input = muon_input, o->momentum = momentum;
