@@ -16,6 +16,7 @@ TEXT(recipe_text_record_61, "record-61");
 TEXT(recipe_text_turbo_muon, "turbo-muon");
 TEXT(recipe_text_record_74, "record-74");
 TEXT(recipe_text_record_84, "record-84");
+TEXT(recipe_text_record_89, "record-89");
 TEXT(recipe_text_track_3, "track-3");
 
 __asm__(
@@ -24,13 +25,10 @@ __asm__(
 extern const char recipe_text_rules[] __attribute__((visibility("hidden")));
 
 static const struct recipe_named named[] = {
-    { "tiny", recipe_text_tiny },
-    { "bench-small", recipe_text_bench_small },
-    { "small", recipe_text_small },
-    { "record-61", recipe_text_record_61 },
-    { "record-74", recipe_text_record_74 },
-    { "record-84", recipe_text_record_84 },
-    { "turbo-muon", recipe_text_turbo_muon },
+    { "tiny", recipe_text_tiny },           { "bench-small", recipe_text_bench_small },
+    { "small", recipe_text_small },         { "record-61", recipe_text_record_61 },
+    { "record-74", recipe_text_record_74 }, { "record-84", recipe_text_record_84 },
+    { "record-89", recipe_text_record_89 }, { "turbo-muon", recipe_text_turbo_muon },
     { "track-3", recipe_text_track_3 },
 };
 

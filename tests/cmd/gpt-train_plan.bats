@@ -49,7 +49,8 @@ load few_steps
     done
 }
 
-# Record 74's by record-74.md 5: l0 in[i], lanes 0 and 1 of layer 7 on; record 84's by record-84.md 5.
+# Record 74's by record-74.md 5: l0 in[i], lanes 0 and 1 of layer 7 on; record 84's by record-84.md 5, 89's
+# by record-89.md 6.
 @test "--plan prints the residual stream as lists, in 80 columns" {
     plan() { run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$1"; [ "$status" -eq 0 ] && [ -z "$stderr" ]; }
     lines() { while IFS= read -r line; do grep -qxF -- "$line" <<<"$output" || { echo "missing: $line"; return 1; }; done; }
@@ -82,6 +83,18 @@ layer 10 mixed = (1 + token[5]) in + token[3] x0 + token[4] in[8]
 layer 10 v = v + token[0] x0 + token[1] in[8] + token[2] in
     + token[6] rows[0:384] + token[6.1] rows[384:768]
 layer 10 in[11] = token[11] attended + token[12] m
+END
+    plan record-89
+    lines <<'END'
+begin in = x0 + token[22] bigram | norm y
+layer 0 attended = residual[0] in + attn_lane0[0] o + token[21] x0 | norm y2
+layer 4 token = MLP 3 of in
+layer 6 in = in + sigmoid(skip) token[42] in[4]
+layer 10 mixed = (1 + token[5]) in + token[3] in[0] + token[4] in[8]
+layer 10 v = v + token[0] in[0] + token[1] in[8] + token[2] in
+    + token[6] rows[0:384] + token[6.1] rows[384:768]
+layer 10 attended = token[7] mixed + token[8] o + token[9] in[0]
+    + token[10] bigram | norm y2
 END
     run awk '/^(begin|layer|end|   ) / { n++; if (length > 80) print } END { exit n < 30 }' <<<"$output"
     [ "$status" -eq 0 ] && [ -z "$output" ]

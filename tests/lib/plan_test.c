@@ -344,7 +344,8 @@ static void check_recipe(const char *name, const char *const *set, int n, int wo
 
 int main(void)
 {
-    static const char *const records[] = { "record-61", "record-74", "record-84", "turbo-muon" };
+    static const char *const records[] = { "record-61", "record-74", "record-84", "record-89",
+                                           "turbo-muon" };
     static const char *const gate[] = { "optimizer.clip=1", "order.tied_mix=0.5" };
     static const char *const then[] = {
         "parameters.mlp=24,f,d bf16 uniform:0.5 normuon>adam sharded 0.9 0.95 1 1 no",
@@ -356,7 +357,7 @@ int main(void)
     static const int worlds[] = { 1, 3, 8 };
 
     for (int w = 0; w < 3; w++) {
-        for (int k = 0; k < 4; k++)
+        for (size_t k = 0; k < sizeof records / sizeof *records; k++)
             check_recipe(records[k], NULL, 0, worlds[w]);
         check_recipe("tiny", gate, 2, worlds[w]);
         check_recipe("tiny", then, 3, worlds[w]);
