@@ -150,9 +150,9 @@ __device__ static void mix_of_rows(float (&d)[E / 8][4], const float (&m)[TILES]
 #pragma unroll
         for (int n = 0; n < E / 8; n += 2) {
             uint32_t b[4];
-            load_transposed(b,
-                        address(at + (8 * k + lane / 8 % 2 * 8 + lane % 8) * head_rows<E>::STRIDE +
-                                8 * n + lane / 16 * 8));
+            load_transposed(
+                b, address(at + (8 * k + lane / 8 % 2 * 8 + lane % 8) * head_rows<E>::STRIDE +
+                           8 * n + lane / 16 * 8));
             mma(d[n], a, b[0], b[1]);
             mma(d[n + 1], a, b[2], b[3]);
         }

@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The least pivots of a matrix whose own diagonal bounds them. */
+/* Makes the least pivots of a matrix of its own diagonal. */
 static __global__ void __launch_bounds__(THREADS) bound_lines(float *bound, const float *s, int k)
 {
     s += (int64_t)blockIdx.x * k * k;
@@ -245,7 +245,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Zeros above the diagonal blocks: rows 0 .. first of w columns. */
+/* Clears what is above a diagonal block: rows 0 .. first of w columns. */
 static __global__ void __launch_bounds__(THREADS) clear_above(float *x, int k, int first, int w)
 {
     x += (int64_t)blockIdx.y * k * k + first;

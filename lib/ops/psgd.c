@@ -54,7 +54,7 @@ static double apply(double *to, const double *s, const double *x, int64_t k, dou
     return sqrt(squares);
 }
 
-/* A bound of the largest eigenvalue of s (k,k), symmetric: its largest column, multiplied twice. */
+/* Returns a bound of the largest eigenvalue of s (k,k), symmetric: its largest column, multiplied twice. */
 static double size_of(const double *s, int64_t k)
 {
     double most = largest(s, k * k), best = -1, x[k], y[k];
@@ -103,7 +103,7 @@ static void probe(const struct job *j, int64_t i, double *v, int64_t count)
                                 : (double)rng_normal(&rng, first + (uint64_t)e);
 }
 
-/* The factors move by the update u and the probe. */
+/* Moves the factors by the update u and the probe. */
 static void update(const struct job *j, int64_t i, double *ql, double *qr, const double *u,
                    double *work)
 {

@@ -20,7 +20,7 @@ static int vectors(double *a, const real *s, int64_t k)
     return eigen(a, value, (int)k);
 }
 
-/* A number for each line of a (cols,rows) by columns: 1 / n over the sums of its squares times the others'. */
+/* Makes a number for each line of a (cols,rows) by columns: 1 / n over the sums of its squares times the others'. */
 static void scale_lines(double *to, const double *a, const double *others, int64_t rows,
                         int64_t cols, bool of_rows)
 {

@@ -18,7 +18,7 @@ struct job {
 /* Returns a key that any two lines have an order by: NaN is the least. */
 static real key_of(real x) { return x == x ? x : -(real)INFINITY; }
 
-/* The order of the falling diagonal; of equal ones the first comes first. */
+/* Makes the order of the falling diagonal; of equal ones the first comes first. */
 static void order_of(int64_t *order, const real *s, int64_t k, bool sort)
 {
     for (int64_t i = 0; i < k; i++) {

@@ -126,7 +126,7 @@ static unsigned term_flags(const struct stage_use *u)
            (stage_has(u, "nesterov") ? MEAN_NESTEROV : 0);
 }
 
-/* The mean of an X that is 0 in the first update. */
+/* Computes the mean of an X that is 0 in the first update. */
 static void run_momentum_later(const struct call *c, unsigned how)
 {
     struct tensor x = rule_of(c)->x,
@@ -370,7 +370,7 @@ static void run_sign(const struct call *c) { ops_of(c)->sign(ops_of(c), rule_of(
 
 /* -- stages that factorise --------------------------------------------------------------------- */
 
-/* State k of the stage's. */
+/* Returns state k of the stage. */
 static struct tensor kept(const struct call *c, int k)
 {
     return optim_stage_state(&c->z->p[c->i], c->chain, c->first, k);
@@ -409,14 +409,14 @@ static void take_gradient(const struct call *c)
         ops_of(c)->scale(ops_of(c), g, matrices_of(c), NULL, numbers_of(c) + NUMBER_SCALE);
 }
 
-/* One update more, unless the step is skipped. */
+/* Counts an update, unless the step is skipped. */
 static void count_update(const struct call *c, struct tensor updates)
 {
     ops_of(c)->momentum(ops_of(c), NO_TENSOR, updates, rule_of(c)->ones, MEAN_SUM,
                         numbers_of(c) + NUMBER_ZERO, NULL, gate_of(c));
 }
 
-/* A side's covariance moves to p p', or p' p, of the gradient in the bases that stand. */
+/* Moves a side's covariance to p p', or p' p, of the gradient in the bases that stand. */
 static void move_covariance(const struct call *c, struct tensor s, struct tensor p, bool right,
                             const struct multiply *how)
 {
@@ -425,7 +425,7 @@ static void move_covariance(const struct call *c, struct tensor s, struct tensor
     ops_of(c)->multiply(ops_of(c), s, p, p, matrices_of(c), &m);
 }
 
-/* Towards X as it came in, by as much as the two agree. */
+/* Moves X, from what came in, towards what soap made of it by as much as the two agree. */
 static void trust_soap(const struct call *c)
 {
     struct tensor x = rule_of(c)->x;
@@ -505,7 +505,7 @@ static void run_klsoap(const struct call *c)
     count_update(c, kept(c, 7));
 }
 
-/* Signs of the matrices' bases are those of their numbers in the whole parameter. */
+/* Returns the stream of what is drawn for the rank's first matrix, by its number in the whole parameter. */
 static uint64_t stream_of(const struct call *c)
 {
     const struct param *p = param_of(c);
@@ -539,7 +539,7 @@ static void run_covpower(const struct call *c)
     out_of_bases(c, x, q);
 }
 
-/* The running means of g g' and g' g. */
+/* Moves the running means of g g' and g' g. */
 static void gradient_covariances(const struct call *c)
 {
     take_gradient(c);

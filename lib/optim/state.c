@@ -314,7 +314,8 @@ static int download_bf16(struct ops *o, float *x, struct tensor t)
 
 struct row_scaled optim_master(const struct optim_param *q)
 {
-    return q->mantissa.data ? (struct row_scaled){ .t = q->mantissa } : q->master;
+    struct row_scaled cut = { .t = q->mantissa };
+    return q->mantissa.data ? cut : q->master;
 }
 
 /* Makes on the host what is kept beside a bf16 weight of the numbers x of this rank's part. */

@@ -35,7 +35,7 @@ static double norm_flops(double rows, double cols, const struct chain *c)
     return 3 * 2 * m * n * n;
 }
 
-/* Bases of both sides turn, two matrices are rotated into them and one out of them, two Gram matrices. */
+/* Counts turns of both sides' bases, two matrices rotated into them and one out of them, two Gram matrices. */
 static double soap_flops(double rows, double cols, const struct chain *c)
 {
     double squares = rows * rows * rows + cols * cols * cols;
@@ -43,13 +43,13 @@ static double soap_flops(double rows, double cols, const struct chain *c)
     return 16.0 / 3 * squares + 8 * rows * cols * (rows + cols);
 }
 
-/* As soap's, and no other bases' rotation of X but the same Gram matrices. */
+/* Counts what soap's does. */
 static double klsoap_flops(double rows, double cols, const struct chain *c)
 {
     return soap_flops(rows, cols, c);
 }
 
-/* Bases turn, Gram matrices are rotated into them, X is rotated in and out. */
+/* Counts turns, Gram matrices rotated into the bases, X rotated in and out. */
 static double covpower_flops(double rows, double cols, const struct chain *c)
 {
     double squares = rows * rows * rows + cols * cols * cols;
@@ -57,7 +57,7 @@ static double covpower_flops(double rows, double cols, const struct chain *c)
     return (16.0 / 3 + 4) * squares + 6 * rows * cols * (rows + cols);
 }
 
-/* Eigenvectors of both sides, about 9 n^3 each. */
+/* Counts eigenvectors of both sides, about 9 n^3 each, and powers of them. */
 static double eigen_flops(double rows, double cols, const struct chain *c)
 {
     double squares = rows * rows * rows + cols * cols * cols;

@@ -196,7 +196,11 @@ static void test_compose(int tokens, int heads, int size, int window, enum key_o
     same("lse", lse, f32_tolerance, sqrt((double)tokens * heads));
     same_bf16("dqkv", dqkv);
     same_bf16("dv", dv);
-    same_bf16("dw1", dw1);
+    /* The norm of one head's number is its sign: the two parts of dw1, of order 1, leave 1e-6 of themselves. */
+    if (heads == 1)
+        same("dw1", dw1, f32_tolerance, sqrt((double)tokens));
+    else
+        same_bf16("dw1", dw1);
     same_bf16("dw2", dw2);
 }
 
