@@ -1,5 +1,5 @@
 /* head_coefs.cu - out_th = gate_th (x - p q v), q = x v / max(v v, 1e-8), p = tanh(alpha_th), and back.
- * record-89.md 6, 9.
+ * record-89.md 6, 8.
  *
  * x, out, v (T,D) bf16 with D = H E, gates and alphas f32 of each token and head. One warp a row.
  * Forward moves 3 T D elements with alphas, 2 without (226 and 151 MB at T = 49152, D = 768: 53 and 36

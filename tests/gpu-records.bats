@@ -19,7 +19,7 @@ END
     cat > bin/gpt-ckpt <<END
 #!/bin/bash -u
 for o; do [[ \$o != --bank=* ]] || bank=\${o#*=}; done
-printf '%s.weight\t\t1\t\t\t\t%s\n' "\$bank" "\$(grep -oP "\\b\$bank=\\K[0-9.]+" "$BATS_TEST_DIRNAME/gpu/gpu-records" | tail -1)"
+printf '%s.weight\t\t1\t\t\t\t%s\n' "\$bank" "\$(sed -n "/curve84) curve/,/;;/p" "$BATS_TEST_DIRNAME/gpu/gpu-records" | grep -oP "\\b\$bank=\\K[0-9.]+")"
 END
     chmod +x bin/*
     awk 'BEGIN { print "step\ttokens\tseed1\tseed2"

@@ -1,4 +1,4 @@
-/* head_coefs.c - a gate and exclusive attention with numbers of each token and head (record-89.md 6, 9). */
+/* head_coefs.c - a gate and exclusive attention with numbers of each token and head (record-89.md 6, 8). */
 #include "ops/cpu.h"
 
 static const real least = (real)1e-8;

@@ -49,7 +49,7 @@ load few_steps
     done
 }
 
-# Record 74's by record-74.md 5: l0 in[i], lanes 0 and 1 of layer 7 on; record 84's by record-84.md 5, 89's
+# Record 74's by record-74.md 5: l0 in[i], lanes 0 and 1 of layer 7 on; record 84's by record-84.md 5; 89's
 # by record-89.md 6.
 @test "--plan prints the residual stream as lists, in 80 columns" {
     plan() { run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$1"; [ "$status" -eq 0 ] && [ -z "$stderr" ]; }
