@@ -17,10 +17,10 @@ setup() {
     export GPT_EMU_SEED=1
 }
 
-# Three steps and a validation, of 64 tokens each.
+# Three steps and a validation, of 32 tokens each.
 SMALL=(-s model.vocab=272 -s model.mlp_width=64 -s schedule.steps=2 -s schedule.extension=1
-       -s data.chunks=1 -s data.val_tokens=64 -s data.val_chunk=64 -s data.val_every=0 -s "stages.0=64 1 64 1 1,0.5"
-       -s "stages.1=64 1 64 1 1" -s "stages.2=64 1 64 1 1" -s "stages.3=64 2 64 - 1")
+       -s data.chunks=1 -s data.val_tokens=32 -s data.val_chunk=32 -s data.val_every=0 -s "stages.0=32 1 32 1 1,0.5"
+       -s "stages.1=32 1 32 1 1" -s "stages.2=32 1 32 1 1" -s "stages.3=32 2 32 - 1")
 train() { "$emulated" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q --gpus 1 "$@"; }
 
 refused() { # CODE MESSAGE OPTION...
@@ -98,8 +98,7 @@ refused() { # CODE MESSAGE OPTION...
 # greatest norm. NorMuon's banks and Adam's parameters move in each step, so each that is skipped would show.
 @test "steps that are skipped among others: the same losses, norms and weights with graphs and without" {
     cd "$BATS_TEST_TMPDIR"
-    set -- -s schedule.steps=3 -s data.val_tokens=0 -s optimizer.adam_every=1 -s optimizer.max_skips=9 \
-        -s "stages.0=32 1 32 1 1" -s "stages.1=32 1 32 1 1" -s "stages.2=32 1 32 1 1" -s "stages.3=32 2 32 - 1"
+    set -- -s schedule.steps=3 -s data.val_tokens=0 -s optimizer.adam_every=1 -s optimizer.max_skips=9 -s "stages.0=32 1 32 1 1"
     export GPT_EMU_GPU=9.0
     "$GPT_BIN/gpt-train" -r tiny "${SMALL[@]}" -d "$SHARDS" -q "$@" | grep -o 'grad_norm:[^ ]*' | cut -d: -f2 | sort -g > norms
     scale=$(awk '{ x[NR] = $1 } END { printf "%.6g", 1.8446e19 / sqrt(x[int(NR / 2)] * x[int(NR / 2) + 1]) }' norms)
@@ -117,7 +116,7 @@ refused() { # CODE MESSAGE OPTION...
 # Steps in which other parameters move are other graphs: those of 4 steps, two of them launched again.
 @test "[states]: steps of its own for a parameter, with graphs and without" {
     set -- -s "states.ve0=- - - - 4" -s "states.scalars=- - - - 1" -s schedule.steps=5 -s data.val_tokens=0 \
-        -s "stages.0=32 1 32 1 1" -s "stages.1=32 1 32 1 1" -s "stages.2=32 1 32 1 1" -s "stages.3=32 2 32 - 1"
+        -s "stages.0=32 1 32 1 1"
     GPT_EMU_GPU=9.0 train "$@" | grep -o '^step:[0-9/]* train_loss:[^ ]*' > "$BATS_TEST_TMPDIR/graphs"
     GPT_EMU_GPU=9.0 train "$@" --no-graph | grep -o '^step:[0-9/]* train_loss:[^ ]*' > "$BATS_TEST_TMPDIR/none"
     [ "$(wc -l < "$BATS_TEST_TMPDIR/graphs")" -eq 6 ]
