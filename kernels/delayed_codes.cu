@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(THREADS)
     next_scales(float *scale, float *most, int n, float headroom)
 {
     for (int i = threadIdx.x; i < n; i += THREADS) {
-        scale[i] = quot(headroom * (most[i] < 1e-12f ? 1e-12f : most[i]), 448);
+        scale[i] = quot(headroom * (most[i] < 1e-12f ? 1e-12f : most[i]), E4M3_MAX);
         most[i] = 0;
     }
 }

@@ -78,66 +78,7 @@ static __global__ void __launch_bounds__(THREADS) amax_of_matrices(const matrice
         a.part[blockIdx.y * PARTS + blockIdx.x] = most;
 }
 
-static __global__ void __launch_bounds__(THREADS) quantize_each(const matrices_args a)
-{
-    const bf16 *w = a.w + blockIdx.y * a.stride;
-    uint8_t *codes = a.codes + blockIdx.y * a.count;
-    uint32_t most = threadIdx.x < PARTS ? a.part[blockIdx.y * PARTS + threadIdx.x] : 0;
-    float scale = as_stored<bf16>(quot(fp8_amax(block_max(most)), E4M3_MAX));
-
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        a.scale[blockIdx.y] = scale;
-    for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8; at < a.count;
-         at += (int64_t)PARTS * THREADS * 8) {
-        float x[8];
-        load8(x, w + at);
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            x[e] = as_stored<bf16>(quot(x[e], scale));
-        *(uint2 *)(codes + at) = pack_e4m3(x);
-    }
-}
-
-/* Checks, and takes the workspace; false if there is nothing to do. */
-static bool begin_matrices(struct cuda_ops *c, matrices_args *a, const struct fp8_matrices *q,
-                           struct tensor w)
-{
-    int n = (int)(q->codes.rows / q->rows);
-    *a = { (const bf16 *)w.data + q->first * w.cols,
-           (uint8_t *)q->codes.data,
-           q->scale,
-           NULL,
-           q->rows * w.cols,
-           q->stride * w.cols };
-
-    assert(q->codes.dtype == DT_E4M3 && q->codes.cols == w.cols && q->codes.rows % q->rows == 0);
-    if (c->failed || !n || !CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") ||
-        !CUDA_NEED(c, w.cols % 16 == 0 && (!q->turned.data || q->rows % 16 == 0),
-                   "rows of fp8 products are multiples of 16"))
-        return false;
-    a->part = (uint32_t *)cuda_workspace(c, (size_t)n * PARTS * sizeof *a->part);
-    return a->part != NULL;
-}
-
-void gpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct tensor w)
-{
-    struct cuda_ops *c = cuda_of(o);
-    int n = (int)(q->codes.rows / q->rows);
-    matrices_args a;
-
-    if (!begin_matrices(c, &a, q, w))
-        return;
-    amax_of_matrices<<<dim3(PARTS, n), THREADS, 0, c->stream>>>(a);
-    CUDA_LAUNCHED(c);
-    quantize_each<<<dim3(PARTS, n), THREADS, 0, c->stream>>>(a);
-    CUDA_LAUNCHED(c);
-    if (q->turned.data)
-        fp8_transpose_each(c, q->turned, q->codes, n);
-}
-
-/* -- by the scale of the refresh before -------------------------------------------------------- */
-
-/* Of matrix blockIdx.x: the scale at hand and the next one. */
+/* Computes matrix blockIdx.x's scale: its own, or that of the refresh before; and the next one. */
 static __global__ void __launch_bounds__(128)
     choose_scale(const matrices_args a, float *next, const float *first, float headroom)
 {
@@ -147,42 +88,79 @@ static __global__ void __launch_bounds__(128)
     if (threadIdx.x)
         return;
     bool own = *first != 0 || next[blockIdx.x] == 0;
-    a.scale[blockIdx.x] = own ? as_stored<bf16>(quot(most, 448)) : next[blockIdx.x];
-    next[blockIdx.x] = quot(headroom * most, 448);
+    a.scale[blockIdx.x] = own ? as_stored<bf16>(quot(most, E4M3_MAX)) : next[blockIdx.x];
+    next[blockIdx.x] = quot(headroom * most, E4M3_MAX);
 }
 
-static __global__ void __launch_bounds__(THREADS) quantize_by_scale(const matrices_args a)
+/* CHOSEN: by the scale that is there, rounded once; else by the matrix's own, which is written. */
+template <bool CHOSEN>
+static __global__ void __launch_bounds__(THREADS) quantize_each(const matrices_args a)
 {
     const bf16 *w = a.w + blockIdx.y * a.stride;
     uint8_t *codes = a.codes + blockIdx.y * a.count;
-    float scale = a.scale[blockIdx.y];
+    float scale;
 
+    if (CHOSEN) {
+        scale = a.scale[blockIdx.y];
+    } else {
+        uint32_t most = threadIdx.x < PARTS ? a.part[blockIdx.y * PARTS + threadIdx.x] : 0;
+        scale = as_stored<bf16>(quot(fp8_amax(block_max(most)), E4M3_MAX));
+        if (blockIdx.x == 0 && threadIdx.x == 0)
+            a.scale[blockIdx.y] = scale;
+    }
     for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8; at < a.count;
          at += (int64_t)PARTS * THREADS * 8) {
         float x[8];
         load8(x, w + at);
 #pragma unroll
-        for (int e = 0; e < 8; e++)
-            x[e] = quot(x[e], scale);
+        for (int e = 0; e < 8; e++) {
+            float code = quot(x[e], scale);
+            x[e] = CHOSEN ? code : as_stored<bf16>(code);
+        }
         *(uint2 *)(codes + at) = pack_e4m3(x);
     }
+}
+
+/* d: with scales of the refresh before; NULL: with the matrices' own. */
+static void copy_matrices(struct cuda_ops *c, const struct fp8_matrices *q,
+                          const struct fp8_delay *d, struct tensor w)
+{
+    int n = (int)(q->codes.rows / q->rows);
+    matrices_args a = { (const bf16 *)w.data + q->first * w.cols,
+                        (uint8_t *)q->codes.data,
+                        q->scale,
+                        NULL,
+                        q->rows * w.cols,
+                        q->stride * w.cols };
+
+    assert(q->codes.dtype == DT_E4M3 && q->codes.cols == w.cols && q->codes.rows % q->rows == 0);
+    if (c->failed || !n || !CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") ||
+        !CUDA_NEED(c, w.cols % 16 == 0 && (!q->turned.data || q->rows % 16 == 0),
+                   "rows of fp8 products are multiples of 16"))
+        return;
+    a.part = (uint32_t *)cuda_workspace(c, (size_t)n * PARTS * sizeof *a.part);
+    if (!a.part)
+        return;
+    amax_of_matrices<<<dim3(PARTS, n), THREADS, 0, c->stream>>>(a);
+    CUDA_LAUNCHED(c);
+    if (d) {
+        choose_scale<<<n, 128, 0, c->stream>>>(a, d->next, d->first, d->headroom);
+        CUDA_LAUNCHED(c);
+    }
+    auto *kernel = d ? quantize_each<true> : quantize_each<false>;
+    kernel<<<dim3(PARTS, n), THREADS, 0, c->stream>>>(a);
+    CUDA_LAUNCHED(c);
+    if (q->turned.data)
+        fp8_transpose_each(c, q->turned, q->codes, n);
+}
+
+void gpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct tensor w)
+{
+    copy_matrices(cuda_of(o), q, NULL, w);
 }
 
 void gpu_quantize_delayed(struct ops *o, const struct fp8_matrices *q, const struct fp8_delay *d,
                           struct tensor w)
 {
-    struct cuda_ops *c = cuda_of(o);
-    int n = (int)(q->codes.rows / q->rows);
-    matrices_args a;
-
-    if (!begin_matrices(c, &a, q, w))
-        return;
-    amax_of_matrices<<<dim3(PARTS, n), THREADS, 0, c->stream>>>(a);
-    CUDA_LAUNCHED(c);
-    choose_scale<<<n, 128, 0, c->stream>>>(a, d->next, d->first, d->headroom);
-    CUDA_LAUNCHED(c);
-    quantize_by_scale<<<dim3(PARTS, n), THREADS, 0, c->stream>>>(a);
-    CUDA_LAUNCHED(c);
-    if (q->turned.data)
-        fp8_transpose_each(c, q->turned, q->codes, n);
+    copy_matrices(cuda_of(o), q, d, w);
 }

@@ -50,29 +50,8 @@ void cpu_quantize(struct ops *o, const struct fp8_copy *copy, struct tensor w)
         cpu_fp8_write(copy, w, at, count - at < FP8_BLOCK ? (int)(count - at) : FP8_BLOCK);
 }
 
-void cpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct tensor w)
-{
-    int64_t n = q->rows * w.cols;
-    real *x = cpu_scratch(o, 0, n);
-
-    assert(q->codes.dtype == DT_E4M3 && q->codes.cols == w.cols);
-    if (cpu_failed(o))
-        return;
-    for (int64_t m = 0; m * q->rows < q->codes.rows; m++) {
-        uint8_t *codes = (uint8_t *)q->codes.data + m * n;
-        real_read(x, w, (q->first + m * q->stride) * w.cols, n);
-        q->scale[m] = bf16_round((float)cpu_amax(x, n, (real)1e-12) / E4M3_MAX);
-        for (int64_t i = 0; i < n; i++)
-            codes[i] = e4m3_from_f32(bf16_round((float)(x[i] / q->scale[m])));
-        if (!has(q->turned))
-            continue;
-        uint8_t *turned = (uint8_t *)q->turned.data + m * n;
-        for (int64_t i = 0; i < n; i++)
-            turned[i % w.cols * q->rows + i / w.cols] = codes[i];
-    }
-}
-
-void cpu_quantize_delayed(struct ops *o, const struct fp8_matrices *q, const struct fp8_delay *d,
+/* Copies matrices as q says. d: with scales of the refresh before, and codes rounded once; or NULL. */
+static void copy_matrices(struct ops *o, const struct fp8_matrices *q, const struct fp8_delay *d,
                           struct tensor w)
 {
     int64_t n = q->rows * w.cols;
@@ -85,15 +64,29 @@ void cpu_quantize_delayed(struct ops *o, const struct fp8_matrices *q, const str
         uint8_t *codes = (uint8_t *)q->codes.data + m * n;
         real_read(x, w, (q->first + m * q->stride) * w.cols, n);
         real most = cpu_amax(x, n, (real)1e-12);
-        bool first = *d->first != 0 || d->next[m] == 0;
-        q->scale[m] = first ? bf16_round((float)most / 448) : d->next[m];
-        d->next[m] = d->headroom * most / 448;
-        for (int64_t i = 0; i < n; i++)
-            codes[i] = e4m3_from_f32((float)(x[i] / q->scale[m]));
+        bool own = !d || *d->first != 0 || d->next[m] == 0;
+        q->scale[m] = own ? bf16_round((float)most / E4M3_MAX) : d->next[m];
+        if (d)
+            d->next[m] = d->headroom * most / E4M3_MAX;
+        for (int64_t i = 0; i < n; i++) {
+            float code = (float)(x[i] / q->scale[m]);
+            codes[i] = e4m3_from_f32(d ? code : bf16_round(code));
+        }
         if (!has(q->turned))
             continue;
         uint8_t *turned = (uint8_t *)q->turned.data + m * n;
         for (int64_t i = 0; i < n; i++)
             turned[i % w.cols * q->rows + i / w.cols] = codes[i];
     }
+}
+
+void cpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct tensor w)
+{
+    copy_matrices(o, q, NULL, w);
+}
+
+void cpu_quantize_delayed(struct ops *o, const struct fp8_matrices *q, const struct fp8_delay *d,
+                          struct tensor w)
+{
+    copy_matrices(o, q, d, w);
 }
