@@ -12,7 +12,7 @@
 #include "gpu.h"
 #include "heads.h"
 
-/* What struct head_coefs (ops.h) points to. */
+/* Holds what struct head_coefs (ops.h) points to. */
 struct coefs_args {
     struct token_numbers gate, alpha;
     const bf16 *v;

@@ -88,7 +88,7 @@ struct qkv_args {
     const int32_t *tok;
 };
 
-/* What Hopper has kernels of its own for, and other GPUs do by others: the native path and the
+/* Names the kernels that Hopper has of its own and other GPUs replace by others: the native path and the
  * portable one (ops_cuda.h), of which a device has one from its start. Each table is in the file of
  * its ops. */
 struct path {

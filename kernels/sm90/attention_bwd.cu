@@ -47,7 +47,7 @@ template <int E> struct backward_smem {
     uint64_t x_bars[2 * 2], y_bars[2 * STAGES];
 };
 
-/* What passes from producer to consumers: tiles that stay, with their item, and blocks that stream
+/* Describes what passes from producer to consumers: tiles that stay, with their item, and blocks that stream
  * past. A stage of x is released by one thread a warpgroup, whose results leave through it. */
 template <int E> struct backward_pipes {
     enum { BYTES = block<E>::BYTES };

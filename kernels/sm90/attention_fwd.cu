@@ -34,7 +34,7 @@ template <int E> struct forward_smem {
     uint64_t q_bars[2], k_bars[2 * STAGES], v_bars[2 * STAGES];
 };
 
-/* What passes from producer to consumers: q with its item, and blocks of keys and of values, which
+/* Describes what passes from producer to consumers: q with its item, and blocks of keys and of values, which
  * are counted through all items. */
 template <int E> struct forward_pipes {
     pipeline<1, 2 * block<E>::BYTES> q;

@@ -210,7 +210,7 @@ struct tensor value_rows(const struct model *m, int i, bool grad);
 /* Returns what XSA of the layer's attention reads; none where it is not exclusive. */
 struct xsa layer_xsa_of(const struct model *m, const struct layer_acts *l, int i);
 
-/* What coefficients of tokens do to the layer's result of attention. */
+/* Describes what coefficients of tokens do to the layer's result of attention. */
 struct attention_coefs {
     bool any, composes; /* head_coefs is there; so is compose */
     struct head_coefs head;

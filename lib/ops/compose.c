@@ -1,7 +1,7 @@
 /* compose.c - dynamically composable attention over the last keys (record-89.md 7). */
 #include "ops/qkv.h"
 
-/* What a token's query reads. */
+/* Names the keys and values that a token's query reads. */
 struct keys {
     int64_t first, n; /* rows of k and v, in order */
     const real *k, *v; /* (n or more, D) */

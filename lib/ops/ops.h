@@ -170,7 +170,7 @@ struct token_numbers {
 
 #define NO_NUMBERS ((struct token_numbers){ NULL, NULL, 0 })
 
-/* What is done to attention's result with numbers of each token and head. */
+/* Describes what is done to attention's result with numbers of each token and head. */
 struct head_coefs {
     struct token_numbers gate, alpha;
     struct tensor v, dv; /* (T,D): the values that attention read; backward: written */
@@ -394,7 +394,7 @@ struct psgd {
     const real *updates; /* device (n) */
     const struct step_gate *gate;
 };
-/* What whiten does: v from x, of which max(v, eps^2) is taken, and the first update passes; v of the first
+/* Flags say what whiten does: v from x, of which max(v, eps^2) is taken, and the first update passes; v of the first
  * update stays. */
 enum { WHITEN_OWN = 1, WHITEN_LATER = 2 };
 struct muon_step;

@@ -115,7 +115,7 @@ struct scalar_spec {
 
 enum { SCALE_DELAYED = -1 }; /* weight_scale: one for all rows, from past updates */
 
-/* What a coefficient of each token does in the layer that uses it: it multiplies a source, added to the
+/* Names what a coefficient of each token does in the layer that uses it: it multiplies a source, added to the
  * layer's stream or values; or what the layer's scalar of that name does (role_list.h), in its place; or, one
  * a head, it is a number of attention's result (ops.h, struct head_coefs, struct compose). */
 enum token_role {

@@ -813,7 +813,7 @@ static void grow(const soap_bank &b, const real *blend)
     }
 }
 
-/* What stage soap does, as optim/rules.c queues it. */
+/* Queues what stage soap does, as optim/rules.c queues it. */
 static void soap_once(const soap_bank &b, const real *numbers)
 {
     rotate(b, b.p, b.g, false);

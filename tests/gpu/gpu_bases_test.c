@@ -148,8 +148,8 @@ static void test_dense(int n, int k)
     CHECK(distance(q) <= 1e-4 && distance(s) <= 1e-5 && lost_angles(q, n) <= 3e-6);
 }
 
-/* Of fewer terms than lines, with a line of zeros, and of zeros alone. A pivot below 2^-20 of its line drops what is
- * left below it, of 2^-10 of the lines at most; the next turn cleans Q. */
+/* Turns covariances of fewer terms than lines, with a line of zeros, and of zeros alone. A pivot below 2^-20 of its
+ * line drops what is left below it, of 2^-10 of the lines at most; the next turn cleans Q. */
 static void test_singular(int n, int k)
 {
     struct both q = blank(DT_F32, (int64_t)n * k, k), s = blank(DT_F32, (int64_t)n * k, k);

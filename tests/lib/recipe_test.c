@@ -228,7 +228,7 @@ static void test_refused_forms(void)
         refuse_in("record-84", cases[i][0], GPT_USAGE, cases[i][1]);
 }
 
-/* What must hold between coefficients of tokens and the layers that use them. */
+/* Checks what must hold between coefficients of tokens and the layers that use them. */
 static void test_refused_coefs(void)
 {
     static const char *const cases[][2] = {

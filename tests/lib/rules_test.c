@@ -880,7 +880,8 @@ static void test_formula(const char *line, const char *label, int which, bool ta
     recipe_free(r);
 }
 
-/* What validation reads, and the states, of the first MLP's weights that move by 0.1 times the rate and gradient. */
+/* Checks what validation reads, and the states, of the first MLP's weights, which move by 0.1 times the rate and
+ * gradient. */
 static void test_around_formula(const char *around, bool apart)
 {
     struct variant v = { .line = "lr 0.1 | step", .world = 1, .f32 = true, .around = around };

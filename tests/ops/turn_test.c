@@ -144,7 +144,7 @@ static void test_turns(bool sort)
     o->free(o);
 }
 
-/* Of lower rank, then with a line of zeros: Q stays orthogonal, also in 50 turns, and Q S Q' what it was. */
+/* Turns covariances of lower rank, then with a line of zeros: Q stays orthogonal, also in 50 turns, and Q S Q' what it was. */
 static void test_singular(void)
 {
     struct ops *o = cpu();
@@ -205,8 +205,8 @@ static void test_edges(void)
     o->free(o);
 }
 
-/* Of a gradient with orthogonal rows the eigenvectors are unit vectors, by falling length; of zeros I, and a basis
- * that is there stays. */
+/* Checks first bases: of a gradient with orthogonal rows the eigenvectors are unit vectors, by falling length; of
+ * zeros they are I, and a basis that is there stays. */
 static void test_first(void)
 {
     struct ops *o = cpu();
