@@ -67,10 +67,8 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
 {
     enum { E = 8 * W, GROUPS = THREADS / W, EACH = KEYS / GROUPS };
     __shared__ float score[KEYS], part[GROUPS][E];
-    int group = threadIdx.x / W, channel = 8 * (threadIdx.x % W), quarter = channel / (E / 4);
-    bool offset = s.key_offset == KEY_OFFSET_HALF
-                      ? quarter >= 2
-                      : s.key_offset == KEY_OFFSET_QUARTERS && quarter % 2;
+    int group = threadIdx.x / W, channel = 8 * (threadIdx.x % W);
+    bool offset = key_moves(s.key_offset, channel / (E / 4));
 
     start_kernel_behind();
     query r = query_of(s, blockIdx.x, E);

@@ -16,6 +16,7 @@
  *
  * dq and dk then become gradients of raw q and k (cuda_raw_grads), which are added to.
  */
+#include "attention_rows.cuh"
 #include "behind.h"
 #include "gpu.h"
 #include "mma.h"
@@ -57,30 +58,13 @@ __device__ static int first_key(const struct compose &c, int t)
     return max(start_of(c, t), t - c.window + 1);
 }
 
-__device__ __forceinline__ static float number(const struct token_numbers &n, int t, int h)
-{
-    return n.value[(int64_t)t * n.stride + h];
-}
-
 /* Returns the root of w1's mean square over the heads, and 1e-6. */
 __device__ static float root_of(const struct compose &c, int t)
 {
     float sum = 0;
     for (int h = 0; h < c.heads; h++)
-        sum += number(c.w1, t, h) * number(c.w1, t, h);
+        sum += token_number(c.w1, t, h) * token_number(c.w1, t, h);
     return sqrtf(sum / c.heads + 1e-6f);
-}
-
-/* Sum, maximum over the four lanes that hold a row. */
-__device__ __forceinline__ static float row_sum(float x)
-{
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-__device__ __forceinline__ static float row_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
 /* -- products of a warp --------------------------------------------------------------------- */
@@ -185,7 +169,7 @@ struct queries {
     }
     __device__ float of(const compose_args &g, const struct token_numbers &n, int r, int h) const
     {
-        return t[r] < g.tokens ? number(n, t[r], h) : 0;
+        return t[r] < g.tokens ? token_number(n, t[r], h) : 0;
     }
 };
 
@@ -198,6 +182,17 @@ __device__ static void probabilities(float (&s)[TILES][4], const queries &row, f
 #pragma unroll
         for (int i = 0; i < 4; i++)
             s[n][i] = row.sees(n, i) ? __expf(scale * s[n][i] - lse[i / 2]) : 0;
+}
+
+/* z += s, each row times its factor. */
+__device__ static void add_rows(float (&z)[TILES][4], const float (&by)[2],
+                                const float (&s)[TILES][4])
+{
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            z[n][i] = fmaf(by[i / 2], s[n][i], z[n][i]);
 }
 
 template <int E>
@@ -224,7 +219,7 @@ __global__ static void __launch_bounds__(THREADS)
                     most[i / 2] = fmaxf(most[i / 2], g.c.scale * s[n][i]);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float of_row = row_max(most[r]);
+            float of_row = quad_max(most[r]);
             most[r] = row.t[r] < g.tokens ? of_row : 0;
         }
         probabilities(s, row, g.c.scale, most);
@@ -235,17 +230,13 @@ __global__ static void __launch_bounds__(THREADS)
                 sum[i / 2] += s[n][i];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            sum[r] = row_sum(sum[r]);
+            sum[r] = quad_sum(sum[r]);
             log_sum[r] = most[r] + logf(sum[r]);
             a[r] = row.t[r] < g.tokens ? row.of(g, g.c.w1, r, h) / (row.root[r] * sum[r]) : 0;
             if (lse && row.t[r] < g.tokens && lane_id() % 4 == 0)
                 lse[(int64_t)h * g.tokens + row.t[r]] = log_sum[r];
         }
-#pragma unroll
-        for (int n = 0; n < TILES; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                z[n][i] = fmaf(a[i / 2], s[n][i], z[n][i]);
+        add_rows(z, a, s);
     }
     for (int h = 0; h < g.c.heads; h++) {
         float w[TILES][4], d[E / 8][4],
@@ -288,27 +279,22 @@ __global__ static void __launch_bounds__(THREADS)
         head_rows<E>::load(memory, x, at - BACK, g.tokens, width, h);
         __syncthreads();
     };
-    auto scores = [&](int h) { /* probabilities of the head into s */
-                               float l[2];
-                               load(g.k, h);
-                               rows_by_rows<E>(s, g.q, own, g.tokens, width, h, mine);
+    /* Makes probabilities of the head, into s. */
+    auto scores = [&](int h) {
+        float l[2];
+        load(g.k, h);
+        rows_by_rows<E>(s, g.q, own, g.tokens, width, h, mine);
 #pragma unroll
-                               for (int r = 0; r < 2; r++)
-                                   l[r] = row.t[r] < g.tokens
-                                              ? lse[(int64_t)h * g.tokens + row.t[r]]
-                                              : 0;
-                               probabilities(s, row, g.c.scale, l);
+        for (int r = 0; r < 2; r++)
+            l[r] = row.t[r] < g.tokens ? lse[(int64_t)h * g.tokens + row.t[r]] : 0;
+        probabilities(s, row, g.c.scale, l);
     };
 
     for (int h = 0; h < g.c.heads; h++) {
         scores(h);
         float a[2] = { row.of(g, g.c.w1, 0, h) / row.root[0],
                        row.of(g, g.c.w1, 1, h) / row.root[1] };
-#pragma unroll
-        for (int n = 0; n < TILES; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                z[n][i] = fmaf(a[i / 2], s[n][i], z[n][i]);
+        add_rows(z, a, s);
     }
     for (int h = 0; h < g.c.heads; h++) {
         float w2[2] = { row.of(g, g.c.w2, 0, h), row.of(g, g.c.w2, 1, h) }, sum[2] = {};
@@ -323,7 +309,7 @@ __global__ static void __launch_bounds__(THREADS)
             }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            sum[r] = row_sum(sum[r]);
+            sum[r] = quad_sum(sum[r]);
             if (row.t[r] < g.tokens && lane_id() % 4 == 0)
                 g.c.w2.grad[(int64_t)row.t[r] * g.c.w2.stride + h] = sum[r];
         }
@@ -339,7 +325,7 @@ __global__ static void __launch_bounds__(THREADS)
                 sum[i / 2] = fmaf(dz[n][i], s[n][i], sum[i / 2]);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            sum[r] = row_sum(sum[r]);
+            sum[r] = quad_sum(sum[r]);
             all[r] = fmaf(sum[r], row.of(g, g.c.w1, r, h), all[r]);
             if (row.t[r] < g.tokens && lane_id() % 4 == 0)
                 da[(int64_t)h * g.tokens + row.t[r]] = sum[r];
@@ -366,14 +352,14 @@ __global__ static void __launch_bounds__(THREADS)
         for (int h = 0; h < g.c.heads && row.t[r] < g.tokens && lane_id() % 4 == 0; h++) {
             float by = all[r] / (g.c.heads * row.root[r] * row.root[r]);
             g.c.w1.grad[(int64_t)row.t[r] * g.c.w1.stride + h] =
-                (da[(int64_t)h * g.tokens + row.t[r]] - number(g.c.w1, row.t[r], h) * by) /
+                (da[(int64_t)h * g.tokens + row.t[r]] - token_number(g.c.w1, row.t[r], h) * by) /
                 row.root[r];
         }
 }
 
 /* -- by keys -------------------------------------------------------------------------------- */
 
-/* Of each query of the block, in shared memory: the first key it sees, and numbers of a head. */
+/* Keeps, of each query of the block, the first key it sees and numbers of a head; in shared memory. */
 struct query_numbers {
     int first[ROWS];
     float root[ROWS], lse[ROWS], a[ROWS], w2[ROWS], da[ROWS];
@@ -395,8 +381,8 @@ struct query_numbers {
             int64_t of = (int64_t)h * g.tokens + t;
             lse[i] = here ? all_lse[of] : 0;
             da[i] = here ? all_da[of] : 0;
-            a[i] = here ? number(g.c.w1, t, h) / root[i] : 0;
-            w2[i] = here ? number(g.c.w2, t, h) : 0;
+            a[i] = here ? token_number(g.c.w1, t, h) / root[i] : 0;
+            w2[i] = here ? token_number(g.c.w2, t, h) : 0;
         }
     }
 };
@@ -412,8 +398,9 @@ __global__ static void __launch_bounds__(THREADS)
     int at = blockIdx.x * OWN, own = at + 16 * warp_id(), width = g.c.heads * E;
     const bf16 *mine = memory + warp_id() * 16 * head_rows<E>::STRIDE;
     float z[TILES][4] = {}, dz[TILES][4] = {}, s[TILES][4], d[E / 8][4];
-    auto column = [&](int n, int i) { /* of the block's queries */
-                                      return 16 * warp_id() + 8 * n + 2 * (lane_id() % 4) + i % 2;
+    /* Returns which of the block's queries a number is of. */
+    auto column = [&](int n, int i) {
+        return 16 * warp_id() + 8 * n + 2 * (lane_id() % 4) + i % 2;
     };
     auto load = [&](const bf16 *x, int h) {
         __syncthreads();
@@ -421,17 +408,18 @@ __global__ static void __launch_bounds__(THREADS)
         of.load(g, lse, da, at, h);
         __syncthreads();
     };
-    auto scores = [&](int h) { /* probabilities of the head into s, keys by queries */
-                               load(g.q, h);
-                               rows_by_rows<E>(s, g.k, own, g.tokens, width, h, mine);
+    /* Makes probabilities of the head, into s, keys by queries. */
+    auto scores = [&](int h) {
+        load(g.q, h);
+        rows_by_rows<E>(s, g.k, own, g.tokens, width, h, mine);
 #pragma unroll
-                               for (int n = 0; n < TILES; n++)
+        for (int n = 0; n < TILES; n++)
 #pragma unroll
-                                   for (int i = 0; i < 4; i++) {
-                                       int c = column(n, i), j = own + lane_id() / 4 + i / 2 * 8;
-                                       bool seen = j >= of.first[c] && j <= at + c;
-                                       s[n][i] = seen ? __expf(g.c.scale * s[n][i] - of.lse[c]) : 0;
-                                   }
+            for (int i = 0; i < 4; i++) {
+                int c = column(n, i), j = own + lane_id() / 4 + i / 2 * 8;
+                bool seen = j >= of.first[c] && j <= at + c;
+                s[n][i] = seen ? __expf(g.c.scale * s[n][i] - of.lse[c]) : 0;
+            }
     };
     auto store = [&](bf16 *to, int h, float by, bool add) {
 #pragma unroll
@@ -512,10 +500,7 @@ __global__ static void __launch_bounds__(THREADS)
         const bf16 *before = k + (base + max(j - 1, 0) % cache.capacity) * width + h * e;
         float dot = 0;
         for (int c = 0; c < e; c++) {
-            int quarter = c / (e / 4);
-            bool moved = cache.key_offset == KEY_OFFSET_HALF       ? quarter >= 2
-                         : cache.key_offset == KEY_OFFSET_QUARTERS ? quarter % 2
-                                                                   : false;
+            bool moved = key_moves(cache.key_offset, c / (e / 4));
             dot = fmaf(q[h * e + c], __bfloat162float((moved ? before : own)[c]), dot);
         }
         scores[h * BACK + i % n] = g.c.scale * dot;
@@ -526,13 +511,12 @@ __global__ static void __launch_bounds__(THREADS)
         float most = -INFINITY, sum = 0;
         for (int j = lane_id(); j < n; j += 32)
             most = fmaxf(most, scores[h * BACK + j]);
-        for (int m = 16; m; m /= 2)
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, m));
+        most = warp_max(most);
         for (int j = lane_id(); j < n; j += 32)
             sum += scores[h * BACK + j] = __expf(scores[h * BACK + j] - most);
         sum = warp_sum(sum);
         if (lane_id() == 0)
-            a[h] = number(g.c.w1, t, h) / (root * sum);
+            a[h] = token_number(g.c.w1, t, h) / (root * sum);
     }
     __syncthreads();
     for (int j = threadIdx.x; j < n; j += THREADS) {
@@ -543,7 +527,7 @@ __global__ static void __launch_bounds__(THREADS)
     }
     __syncthreads();
     for (int i = threadIdx.x; i < width; i += THREADS) {
-        float sum = 0, w2 = number(g.c.w2, t, i / e);
+        float sum = 0, w2 = token_number(g.c.w2, t, i / e);
         for (int j = 0; j < n; j++) {
             float w = __bfloat162float(__float2bfloat16(w2 * z[j]));
             sum = fmaf(w, __bfloat162float(v[(base + (first + j) % cache.capacity) * width + i]),

@@ -21,11 +21,6 @@ struct coefs_args {
     int capacity;
 };
 
-__device__ __forceinline__ static float number(const struct token_numbers &n, int t, int h)
-{
-    return n.value[(int64_t)t * n.stride + h];
-}
-
 /* Returns the row of v that is token t's. */
 __device__ __forceinline__ static int64_t value_row(const coefs_args &a, int t)
 {
@@ -54,14 +49,14 @@ __global__ static void __launch_bounds__(ROW_THREADS)
             float v[8];
             unpack8(v, values.u[i]);
             float xv = head_sum<W>(dot8(a, v)), vv = fmaxf(head_sum<W>(dot8(v, v)), 1e-8f);
-            float part = h < heads ? tanhf(number(c.alpha, t, h)) * (xv / vv) : 0;
+            float part = h < heads ? tanhf(token_number(c.alpha, t, h)) * (xv / vv) : 0;
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 a[j] = fmaf(-part, v[j], a[j]);
         }
         if (h >= heads)
             continue;
-        float gate = c.gate.value ? number(c.gate, t, h) : 1;
+        float gate = c.gate.value ? token_number(c.gate, t, h) : 1;
 #pragma unroll
         for (int j = 0; j < 8; j++)
             a[j] *= gate;
@@ -91,12 +86,12 @@ __global__ static void __launch_bounds__(ROW_THREADS)
     for (int i = 0; i < V; i++) {
         int h = (32 * i + lane_id()) / W;
         bool first = lane_id() % W == 0 && h < heads;
-        float a[8], v[8], gate = c.gate.value && h < heads ? number(c.gate, t, h) : 1;
+        float a[8], v[8], gate = c.gate.value && h < heads ? token_number(c.gate, t, h) : 1;
         unpack8(a, in.u[i]);
         float open = head_sum<W>(dot8(a, dy.x[i])); /* dout times what is left of x */
         if (c.alpha.value) {
             unpack8(v, values.u[i]);
-            float p = h < heads ? tanhf(number(c.alpha, t, h)) : 0;
+            float p = h < heads ? tanhf(token_number(c.alpha, t, h)) : 0;
             float square = head_sum<W>(dot8(v, v)), vv = fmaxf(square, 1e-8f);
             float q = head_sum<W>(dot8(a, v)) / vv, dyv = head_sum<W>(dot8(dy.x[i], v));
             float m = gate * dyv, by = m / vv, twice = square < 1e-8f ? 0 : 2 * q * by, out[8];

@@ -16,6 +16,18 @@
 
 enum { GATE = 12, MAX_HEADS = 64 };
 
+/* True if a channel of that quarter of a head is of a key that moved to the next token. */
+__device__ __forceinline__ bool key_moves(enum key_offset which, int quarter)
+{
+    return which == KEY_OFFSET_QUARTERS ? quarter % 2 : which == KEY_OFFSET_HALF && quarter >= 2;
+}
+
+/* Returns the number that token t has as its h-th. */
+__device__ __forceinline__ float token_number(const struct token_numbers &n, int t, int h)
+{
+    return n.value[(int64_t)t * n.stride + h];
+}
+
 __device__ __forceinline__ void heads_load_gate(float *gate, const gates &g, int heads)
 {
     for (int i = threadIdx.x; i < heads * GATE; i += blockDim.x)

@@ -12,9 +12,7 @@ template <int W> struct head_lane {
     static __device__ __forceinline__ bool rotates() { return lane_id() % W < W / 2; }
     static __device__ __forceinline__ bool offset(enum key_offset which)
     {
-        int quarter = lane_id() % W / (W / 4);
-        return which == KEY_OFFSET_QUARTERS ? quarter % 2
-                                            : which == KEY_OFFSET_HALF && quarter >= 2;
+        return key_moves(which, lane_id() % W / (W / 4));
     }
 };
 

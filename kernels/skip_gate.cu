@@ -7,7 +7,7 @@
  */
 #include "behind.h"
 #include "gpu.h"
-#include "row.h"
+#include "heads.h"
 
 struct gate12 {
     const void *w;
@@ -26,7 +26,7 @@ __device__ __forceinline__ static kappa kappa_of(const gate12 &g, float w, float
     kappa k;
     k.sig_lambda = sigmoid(*g.lambda);
     if (g.number.value) {
-        k.sig_psi = g.number.value[(int64_t)t * g.number.stride];
+        k.sig_psi = token_number(g.number, t, 0);
         k.value = k.sig_lambda * k.sig_psi;
         return k;
     }

@@ -13,11 +13,6 @@ struct mixed {
     real r; /* the root of w1's mean square */
 };
 
-static real one(const struct token_numbers *n, int64_t t, int64_t h)
-{
-    return n->value[t * n->stride + h];
-}
-
 /* Makes a, probabilities and Z of token t. lse (H,T): written, unless it is none. */
 static void mix_heads(const struct compose *c, struct mixed *m, const struct keys *keys, real *lse,
                       int64_t rows, int64_t t, const real *q)
@@ -26,7 +21,7 @@ static void mix_heads(const struct compose *c, struct mixed *m, const struct key
     real square = 0;
 
     for (int64_t h = 0; h < c->heads; h++)
-        square += one(&c->w1, t, h) * one(&c->w1, t, h);
+        square += token_number(&c->w1, t, h) * token_number(&c->w1, t, h);
     m->r = real_sqrt(square / (real)c->heads + (real)1e-6);
     memset(m->z, 0, (size_t)n * sizeof *m->z);
     for (int64_t h = 0; h < c->heads; h++) {
@@ -38,7 +33,7 @@ static void mix_heads(const struct compose *c, struct mixed *m, const struct key
         }
         for (int64_t j = 0; j < n; j++)
             sum += p[j] = (real)exp((double)(p[j] - max));
-        m->a[h] = one(&c->w1, t, h) / m->r;
+        m->a[h] = token_number(&c->w1, t, h) / m->r;
         for (int64_t j = 0; j < n; j++) {
             p[j] /= sum;
             m->z[j] += m->a[h] * p[j];
@@ -57,7 +52,7 @@ static void add_values(const struct compose *c, const struct mixed *m, const str
     for (int64_t h = 0; h < c->heads; h++)
         for (int64_t j = 0; j < keys->n; j++) {
             const real *v = keys->v + (keys->first + j) * width + h * size;
-            real w = one(&c->w2, t, h) * m->z[j];
+            real w = token_number(&c->w2, t, h) * m->z[j];
             for (int64_t i = 0; i < size; i++)
                 out[h * size + i] += w * v[i];
         }
@@ -157,7 +152,7 @@ static void values_bwd(const struct compose *c, const struct mixed *m, struct mi
 
     memset(g->dz, 0, (size_t)n * sizeof *g->dz);
     for (int64_t h = 0; h < c->heads; h++) {
-        real w2 = one(&c->w2, t, h), dw2 = 0;
+        real w2 = token_number(&c->w2, t, h), dw2 = 0;
         const real *dy = dout + h * size;
         for (int64_t j = 0; j < n; j++) {
             int64_t at = (keys->first + j) * width + h * size;
@@ -193,11 +188,11 @@ static void scores_bwd(const struct compose *c, const struct mixed *m, const str
             }
         }
         da[h] = dot;
-        all += dot * one(&c->w1, t, h);
+        all += dot * token_number(&c->w1, t, h);
     }
     for (int64_t h = 0; h < c->heads; h++)
         c->w1.grad[t * c->w1.stride + h] =
-            (da[h] - one(&c->w1, t, h) * all / ((real)c->heads * m->r * m->r)) / m->r;
+            (da[h] - token_number(&c->w1, t, h) * all / ((real)c->heads * m->r * m->r)) / m->r;
 }
 
 void cpu_compose_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,

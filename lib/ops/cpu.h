@@ -207,6 +207,12 @@ static inline float fp8_round(float x, int bits, int min_exponent, float max)
     shift = 0x1.8p23f * f32_from_bits((e > least ? e : least) - ((uint32_t)bits << 23));
     return x + shift - shift;
 }
+/* Returns the number that token t has as its h-th. */
+static inline real token_number(const struct token_numbers *n, int64_t t, int64_t h)
+{
+    return n->value[t * n->stride + h];
+}
+
 static inline float e4m3_round(float x) { return fp8_round(x, 3, -6, E4M3_MAX); }
 static inline float e5m2_round(float x) { return fp8_round(x, 2, -14, E5M2_MAX); }
 /* Codes as numbers, in that scratch slot; as in e4m3_round one that vanishes is +0, whatever its

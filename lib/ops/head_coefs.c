@@ -16,11 +16,6 @@ static const real *value_of(const struct head_coefs *c, int64_t t, int64_t width
                     : real_ptr(c->v) + t * width;
 }
 
-static real number(const struct token_numbers *n, int64_t t, int64_t h)
-{
-    return n->value[t * n->stride + h];
-}
-
 static struct along along_value(const struct head_coefs *c, const real *x, int64_t t, int64_t h,
                                 int64_t size, int64_t width)
 {
@@ -32,7 +27,7 @@ static struct along along_value(const struct head_coefs *c, const real *x, int64
 
     a.square = a.clamped ? least : vv;
     a.q = real_dot(x, v, size) / a.square;
-    a.part = (real)tanh((double)number(&c->alpha, t, h));
+    a.part = (real)tanh((double)token_number(&c->alpha, t, h));
     return a;
 }
 
@@ -53,7 +48,7 @@ void cpu_head_coefs(struct ops *o, struct tensor out, struct tensor x, int heads
         for (int64_t h = 0; h < heads; h++) {
             const real *from = real_ptr(x) + t * width + h * size;
             real *to = real_ptr(out) + t * width + h * size;
-            real gate = c->gate.value ? number(&c->gate, t, h) : 1;
+            real gate = c->gate.value ? token_number(&c->gate, t, h) : 1;
             struct along a = along_value(c, from, t, h, size, width);
             for (int64_t i = 0; i < size; i++)
                 to[i] = gate * left(&a, from, i);
@@ -85,7 +80,7 @@ void cpu_head_coefs_bwd(struct ops *o, struct tensor dx, struct tensor delta, st
             int64_t at = t * width + h * size;
             const real *from = real_ptr(x) + at, *dy = real_ptr(dout) + at;
             real *d = real_ptr(dx) + at, dgate = 0;
-            real gate = c->gate.value ? number(&c->gate, t, h) : 1;
+            real gate = c->gate.value ? token_number(&c->gate, t, h) : 1;
             struct along a = along_value(c, from, t, h, size, width);
             for (int64_t i = 0; i < size; i++) {
                 dgate += dy[i] * left(&a, from, i);

@@ -18,7 +18,7 @@ void cpu_skip_gate(struct ops *o, struct tensor out, struct tensor x, struct ten
         int64_t at = t * width;
         const real *xt = real_ptr(x) + at, *st = real_ptr(skip) + at;
         real *y = real_ptr(out) + at;
-        real kappa = number ? sigmoid(*lambda) * number->value[t * number->stride]
+        real kappa = number ? sigmoid(*lambda) * token_number(number, t, 0)
                             : twice * sigmoid(real_dot(w, real_ptr(x0) + at, GATE_WIDTH));
         for (int64_t i = 0; i < width; i++)
             y[i] = xt[i] + kappa * st[i];
@@ -34,7 +34,7 @@ static void number_bwd(struct tensor dskip, real *dlambda, struct tensor dout, s
 
     for (int64_t t = 0; t < dout.rows; t++) {
         const real *dy = real_ptr(dout) + t * width;
-        real c = number->value[t * number->stride];
+        real c = token_number(number, t, 0);
         real w = real_dot(dy, real_ptr(skip) + t * width, width);
         number->grad[t * number->stride] = open * w;
         dl += open * (1 - open) * w * c;
