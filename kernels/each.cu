@@ -33,13 +33,13 @@ struct each_numbers {
 __device__ static void read_numbers(struct each_numbers *k, const struct each_row *r,
                                     const struct each_args *a)
 {
-    int count = r->what == each_stage::EACH_MEAN                 ? (r->how & MEAN_TERM   ? 3
-                                                                    : r->how & MEAN_LION ? 2
-                                                                                         : 1)
-                : r->what == each_stage::EACH_SECOND             ? 3
-                : r->what == each_stage::EACH_WRITE              ? 2
-                : r->what == each_stage::EACH_SCALE && r->number ? 1
-                                                                 : 0;
+    int count = 0;
+    switch (r->what) {
+    case each_stage::EACH_MEAN: count = r->how & MEAN_TERM ? 3 : r->how & MEAN_LION ? 2 : 1; break;
+    case each_stage::EACH_SECOND: count = 3; break;
+    case each_stage::EACH_WRITE: count = 2; break;
+    case each_stage::EACH_SCALE: count = r->number != NULL; break;
+    }
     for (int i = 0; i < 3; i++)
         k->number[i] = i < count ? r->number[i] : 1;
     k->age = r->age ? *r->age : 1;
@@ -172,7 +172,7 @@ void gpu_each(struct ops *o, struct tensor x, struct tensor g, int n, const stru
         assert(factors < FACTORS);
         memcpy(a.factor[factors++], s[k].each, (size_t)n * sizeof *s[k].each);
     }
-    dim3 grid((int)min((int64_t)div_up(8 * c->sms, n), (elements - 1) / (THREADS * 8) + 1), n);
+    dim3 grid = matrices_grid(c, elements, THREADS * 8, n);
     with_type(g, [&](auto *pg) {
         auto *kernel = by_8 ? stages<8, std::remove_pointer_t<decltype(pg)>>
                             : stages<1, std::remove_pointer_t<decltype(pg)>>;

@@ -72,7 +72,7 @@ void gpu_multiply(struct ops *o, struct tensor out, struct tensor a, struct tens
             continue;
         struct towards how = { m->blend, m->whole ? m->whole + first : NULL, (float)m->diagonal,
                                m->sum, m->gate };
-        dim3 grid((int)min((int64_t)div_up(8 * c->sms, some), (count - 1) / THREADS + 1), some);
+        dim3 grid = matrices_grid(c, count, THREADS, some);
         finish<<<grid, THREADS, 0, c->stream>>>(to, t, count, cols, how);
         CUDA_LAUNCHED(c);
     }

@@ -181,7 +181,7 @@ void gpu_norm_fit(struct ops *o, struct tensor x, int n, const struct norm_fit *
     CUDA_LAUNCHED(c);
     if (f->out)
         return;
-    dim3 all_of((int)min((int64_t)div_up(8 * c->sms, n), ((int64_t)rows * cols - 1) / 256 + 1), n);
+    dim3 all_of = matrices_grid(c, (int64_t)rows * cols, 256, n);
     apply<<<all_of, WARPS * 32, 0, c->stream>>>((float *)x.data, y, pair, rows, cols, most,
                                                 fit_by_row(f->to), of);
     CUDA_LAUNCHED(c);

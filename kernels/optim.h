@@ -15,6 +15,13 @@
 #include "host/device.h"
 #include "vec.h"
 
+/* Returns a grid for n matrices of so many elements: blockIdx.y is the matrix, along x are at most as many blocks as
+ * fill the GPU, of which one takes a_block elements at a time. */
+static inline dim3 matrices_grid(const struct cuda_ops *c, int64_t elements, int a_block, int n)
+{
+    return dim3((int)min((int64_t)div_up(8 * c->sms, n), (elements - 1) / a_block + 1), n);
+}
+
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ float sub(float a, float b) { return __fsub_rn(a, b); }
 __device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }

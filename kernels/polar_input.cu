@@ -67,7 +67,7 @@ void gpu_polar_input(struct ops *o, struct tensor y, struct tensor x, int n, boo
         !CUDA_NEED(c, is_float(y), "y must be f32 or bf16"))
         return;
     bool by_8 = wide(x, count) && wide(y, count);
-    dim3 grid((int)min((int64_t)div_up(8 * c->sms, n), (count - 1) / (THREADS * 8) + 1), n);
+    dim3 grid = matrices_grid(c, count, THREADS * 8, n);
     double *partial = (double *)cuda_workspace(c, sizeof *partial * grid.x * grid.y);
     const float *px = (const float *)x.data;
     if (!partial)

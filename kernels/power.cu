@@ -77,7 +77,7 @@ void gpu_power(struct ops *o, struct tensor x, struct tensor g, int n, const rea
         launch_products(c, gram, some);
         times_e(c, t, e, px, rows, cols, some);
         times_e(c, u, e, t, rows, cols, some);
-        dim3 grid((int)min((int64_t)div_up(8 * c->sms, some), (count - 1) / THREADS + 1), some);
+        dim3 grid = matrices_grid(c, count, THREADS, some);
         combine<<<grid, THREADS, 0, c->stream>>>(px, t, u, count, size + first, number);
         CUDA_LAUNCHED(c);
     }

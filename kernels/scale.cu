@@ -41,7 +41,7 @@ void gpu_scale(struct ops *o, struct tensor x, int n, const float *each, const r
     for (int i = 0; i < n; i++)
         f.each[i] = each ? each[i] : 1;
     bool by_8 = wide(x, count);
-    dim3 grid((int)min((int64_t)div_up(8 * c->sms, n), (count - 1) / (THREADS * 8) + 1), n);
+    dim3 grid = matrices_grid(c, count, THREADS * 8, n);
     auto *kernel = by_8 ? multiply<8> : multiply<1>;
     kernel<<<grid, THREADS, 0, c->stream>>>((float *)x.data, count, by, f);
     CUDA_LAUNCHED(c);

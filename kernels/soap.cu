@@ -10,11 +10,6 @@
 
 enum { THREADS = 256 };
 
-static dim3 blocks_of(const struct cuda_ops *c, int64_t count, int n)
-{
-    return dim3((int)min((int64_t)div_up(8 * c->sms, n), (count - 1) / THREADS + 1), n);
-}
-
 /* -- whiten ------------------------------------------------------------------------------------ */
 
 static __global__ void __launch_bounds__(THREADS)
@@ -50,7 +45,7 @@ void gpu_whiten(struct ops *o, struct tensor x, struct tensor v, struct tensor p
     if (c->failed || x.rows == 0)
         return;
     const float *from = (const float *)(how & WHITEN_OWN ? x.data : p.data);
-    divide<<<blocks_of(c, count, n), THREADS, 0, c->stream>>>(
+    divide<<<matrices_grid(c, count, THREADS, n), THREADS, 0, c->stream>>>(
         (float *)x.data, (float *)v.data, from, count, how, b, eps, updates, gate);
     CUDA_LAUNCHED(c);
 }
@@ -78,7 +73,7 @@ void gpu_by_lines(struct ops *o, struct tensor x, struct tensor left, struct ten
     int64_t count = tensor_count(x) / n;
     if (c->failed || x.rows == 0)
         return;
-    scale_lines<<<blocks_of(c, count, n), THREADS, 0, c->stream>>>(
+    scale_lines<<<matrices_grid(c, count, THREADS, n), THREADS, 0, c->stream>>>(
         (float *)x.data, (const float *)left.data, (const float *)right.data, (int)(x.rows / n),
         (int)x.cols, updates);
     CUDA_LAUNCHED(c);
@@ -208,8 +203,8 @@ void gpu_first_basis(struct ops *o, struct tensor q, struct tensor x, int n, boo
     int *yes = c->failed || q.rows == 0 ? NULL : find_begun(c, q, n);
     if (!yes)
         return;
-    identity<<<blocks_of(c, q.cols * q.cols, n), THREADS, 0, c->stream>>>((float *)q.data, yes,
-                                                                          (int)q.cols, gate);
+    identity<<<matrices_grid(c, q.cols * q.cols, THREADS, n), THREADS, 0, c->stream>>>(
+        (float *)q.data, yes, (int)q.cols, gate);
     CUDA_LAUNCHED(c);
 }
 
@@ -291,7 +286,7 @@ void gpu_trust(struct ops *o, struct tensor x, struct tensor before, struct tens
     part_of<<<n, 1024, 0, c->stream>>>(part, (const float *)x.data, (const float *)before.data,
                                        (const float *)g.data, count, number);
     CUDA_LAUNCHED(c);
-    go_towards<<<blocks_of(c, count, n), THREADS, 0, c->stream>>>(
+    go_towards<<<matrices_grid(c, count, THREADS, n), THREADS, 0, c->stream>>>(
         (float *)x.data, (const float *)before.data, part, count);
     CUDA_LAUNCHED(c);
 }

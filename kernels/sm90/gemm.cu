@@ -137,18 +137,22 @@ template <enum form FORM> struct epilogue {
                         panel ? make_uint4(b.x, b.y, a.x, a.y) : make_uint4(a.x, a.y, b.x, b.y));
         }
     }
+    /* Returns the feature of a thread's sums in half i % 2 of panel i / 2. */
+    static __device__ __forceinline__ int feature_of(const out_tile &p, int i)
+    {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+        return p.feature + 64 * (i / 2) + 16 * warp + 8 * (i % 2) + lane / 4;
+    }
     /* The sums of a tile's tokens: a feature's lie in the four lanes of its row. */
     __device__ __forceinline__ void write_sums(float (&sum)[2][2], const out_tile &p) const
     {
-        int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int feature = p.feature + 64 * (i / 2) + 16 * warp + 8 * (i % 2) + lane / 4;
+            int feature = feature_of(p, i);
             float s = sum[i / 2][i % 2];
             s += __shfl_xor_sync(~0u, s, 1);
             s += __shfl_xor_sync(~0u, s, 2);
-            if (lane % 4 == 0 && feature < features)
+            if (threadIdx.x % 4 == 0 && feature < features)
                 sums[(int64_t)(p.token / TOKENS) * features + feature] = s;
         }
     }
@@ -161,8 +165,7 @@ template <enum form FORM> struct epilogue {
         if (has_bias(FORM))
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int feature = p.feature + 64 * (i / 2) + threadIdx.x / 32 % 4 * 16 + 8 * (i % 2) +
-                              threadIdx.x % 32 / 4;
+                int feature = feature_of(p, i);
                 b[i / 2][i % 2] = feature < features ? load_any(bias, bias_f32, feature) : 0;
             }
         if (READS)
