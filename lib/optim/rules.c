@@ -425,29 +425,34 @@ static void move_covariance(const struct call *c, struct tensor s, struct tensor
     ops_of(c)->multiply(ops_of(c), s, p, p, matrices_of(c), &m);
 }
 
-/* Moves X, from what came in, towards what soap made of it by as much as the two agree. */
-static void trust_soap(const struct call *c)
+/* Gives X the N that it had when take_schatten4 took it as 0. */
+static void to_norm_before(const struct call *c)
 {
     struct tensor x = rule_of(c)->x;
-    ops_of(c)->trust(ops_of(c), x, rule_of(c)->kept, rule_of(c)->g, matrices_of(c),
-                     numbers_of(c) + 2);
     take_schatten4(c, 1, x);
     times_ratio(c, x, 0, 1, 1e-8);
+}
+
+/* Takes the gradient, makes its first bases where there are none, and p of it in the bases. */
+static void enter_bases(const struct call *c, const struct tensor q[2])
+{
+    struct tensor g = rule_of(c)->g;
+    take_gradient(c);
+    for (int side = 0; side < 2; side++)
+        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
+    into_bases(c, rule_of(c)->p, g, q);
 }
 
 static void run_soap(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
-    struct tensor x = rule_of(c)->x, g = rule_of(c)->g, p = rule_of(c)->p, second = kept(c, 4);
+    struct tensor x = rule_of(c)->x, p = rule_of(c)->p, second = kept(c, 4);
     struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
     const real *updates = kept(c, 5).data;
     bool late = stage_has(u, "late"), norm = stage_has(u, "norm");
     bool gated = u->number[3].value[0] > 0;
 
-    take_gradient(c);
-    for (int side = 0; side < 2; side++)
-        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
-    into_bases(c, p, g, q);
+    enter_bases(c, q);
     for (int side = 0; side < 2; side++)
         move_covariance(c, s[side], p, side, &(struct multiply){ .blend = numbers_of(c) });
     if (norm)
@@ -458,12 +463,13 @@ static void run_soap(const struct call *c)
     ops_of(c)->whiten(ops_of(c), x, second, p, matrices_of(c), late ? WHITEN_OWN : 0, numbers_of(c),
                       numbers_of(c) + 1, updates, gate_of(c));
     out_of_bases(c, x, q);
-    if (norm) {
-        take_schatten4(c, 1, x);
-        times_ratio(c, x, 0, 1, 1e-8);
+    if (norm)
+        to_norm_before(c);
+    if (gated) { /* from what came in towards this by as much as the two agree */
+        ops_of(c)->trust(ops_of(c), x, rule_of(c)->kept, rule_of(c)->g, matrices_of(c),
+                         numbers_of(c) + 2);
+        to_norm_before(c);
     }
-    if (gated)
-        trust_soap(c);
     for (int side = 0; side < 2; side++) {
         struct basis_turn t = { .sort = late, .v = second, .right = side, .gate = gate_of(c) };
         ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
@@ -480,10 +486,7 @@ static void run_klsoap(const struct call *c)
     const real *updates = kept(c, 7).data, *number = numbers_of(c);
     static const int BS = 1, E = 2;
 
-    take_gradient(c);
-    for (int side = 0; side < 2; side++)
-        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
-    into_bases(c, p, g, q);
+    enter_bases(c, q);
     into_bases(c, x, x, q);
     ops_of(c)->whiten(ops_of(c), x, kept(c, 4), p, matrices_of(c), WHITEN_LATER, number, number + E,
                       updates, gate_of(c));
