@@ -30,17 +30,10 @@ losses() { sed -n 's/^step:\([0-9]*\).* \(train\|val\)_loss:\([^ ]*\).*/\1 \3/p'
 @test "resumed on 2 ranks: the same bits; gpt-ckpt knows its tensors" {
     cd "$BATS_TEST_TMPDIR"
     train --ranks 2 -o a > a.log
-    cp -r a/step-000008 b
-    run --separate-stderr "$GPT_BIN/gpt-train" -q -d "$SHARDS" --resume b --ranks 2 -o c
-    [ "$status" -eq 0 ]
-    [ -z "$stderr" ]
-    diff -r a/step-000009 c/step-000009
-    "$GPT_BIN/gpt-ckpt" verify --full a/step-000009
-    "$GPT_BIN/gpt-ckpt" ls a/step-000009 > tensors.tsv
+    resumed_alike 000008 000009 --ranks 2
+    [ ! -s resumed.err ]
     grep -q '^layers.9.attn.k.weight.*f32' tensors.tsv
     grep -q '^embed.exp_avg.*bf16' tensors.tsv
-    "$GPT_BIN/gpt-ckpt" reshard a/step-000009 -o three --ranks 3
-    "$GPT_BIN/gpt-ckpt" verify --full three
 }
 
 # bats test_tags=long

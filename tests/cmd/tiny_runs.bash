@@ -61,6 +61,18 @@ agree() { # LOG LOG LINES
     [ "$lines" -eq "$3" ] && [ "$worst" -le 100 ]
 }
 
+# resumed_alike FROM LAST [OPTION...]: run a goes on from its step FROM, with OPTION, to the same bits at step LAST;
+# that checkpoint is whole, also resharded; its tensors are listed in tensors.tsv, what was said in resumed.err.
+resumed_alike() {
+    cp -r "a/step-$1" b
+    "$GPT_BIN/gpt-train" -q -d "$SHARDS" --resume b "${@:3}" -o c > c.log 2> resumed.err
+    diff -r "a/step-$2" "c/step-$2"
+    "$GPT_BIN/gpt-ckpt" verify --full "a/step-$2"
+    "$GPT_BIN/gpt-ckpt" ls "a/step-$2" > tensors.tsv
+    "$GPT_BIN/gpt-ckpt" reshard "a/step-$2" -o three --ranks 3
+    "$GPT_BIN/gpt-ckpt" verify --full three
+}
+
 # samples_as_validated RUN STEP: gpt-sample scores the shards as RUN's log, RUN.log, has validated them at its last
 # step, and writes the same greedy texts one at a time and three.
 samples_as_validated() {

@@ -19,15 +19,20 @@ GIVEN=tests/golden/zoo/zoo-gradients.safetensors
     zoo --polar bf16 $GIVEN tests/golden/zoo/zoo-muon-bf16.safetensors tests/golden/zoo/zoo-normuon-bf16.safetensors
 }
 
+# noticed OPTION...: zoo says that the numbers are others.
+noticed() {
+    run --separate-stderr zoo "$@"
+    echo "$*: $output"
+    [ "$status" -eq 1 ]
+    [[ $output = *FAILED* && $output != *refused* ]]
+}
+
 # mutant FILE OLD NEW: the same numbers beside a line in which NEW stands for OLD.
 mutant() {
     local file="tests/golden/zoo/zoo-$1.safetensors" line
     line=$(LC_ALL=C grep -ao '"line": *"[^"]*"' "$file" | sed 's/.*: *"//; s/"$//')
     [[ $line = *"$2"* ]]
-    run --separate-stderr zoo --line "${line/"$2"/$3}" $GIVEN "$file"
-    echo "$1: '$2' as '$3': $output"
-    [ "$status" -eq 1 ]
-    [[ $output = *FAILED* && $output != *refused* ]]
+    noticed --line "${line/"$2"/$3}" $GIVEN "$file"
 }
 
 @test "a stage that is left out, a word or a number that is another is noticed" {
@@ -119,24 +124,16 @@ soap_line() {
 @test "what is around the model: each number is noticed" {
     for around in "lookahead 0.54 0.9 from 3 to 10" "lookahead 0.6 0.81 from 3 to 10" "lookahead 0.6 0.9 from 2 to 10" \
         "lookahead 0.6 0.9 from 3 to 9"; do
-        run --separate-stderr zoo --around "$around" $GIVEN tests/golden/zoo/zoo-emanesterov.safetensors
-        [ "$status" -eq 1 ]
-        [[ $output = *FAILED* && $output != *refused* ]]
+        noticed --around "$around" $GIVEN tests/golden/zoo/zoo-emanesterov.safetensors
     done
     for around in "outer 0.63 0.5 every 3" "outer 0.7 0.45 every 3" "outer 0.7 0.5 every 4"; do
-        run --separate-stderr zoo --around "$around" $GIVEN tests/golden/zoo/zoo-muloco.safetensors
-        [ "$status" -eq 1 ]
-        [[ $output = *FAILED* && $output != *refused* ]]
+        noticed --around "$around" $GIVEN tests/golden/zoo/zoo-muloco.safetensors
     done
     for around in "free 0.8" "free 0.9 power 1" "average tail 3 from 3 blend 1"; do
-        run --separate-stderr zoo --around "$around" $GIVEN tests/golden/zoo/zoo-schedulefree.safetensors
-        [ "$status" -eq 1 ]
-        [[ $output = *FAILED* && $output != *refused* ]]
+        noticed --around "$around" $GIVEN tests/golden/zoo/zoo-schedulefree.safetensors
     done
     for line in "second 0.98 1e-8 corrected | decay 0.1" "second 0.99 1e-8 | decay 0.1" "second 0.99 1e-7 corrected | decay 0.1" \
         "second 0.99 1e-8 corrected | decay 0.09"; do
-        run --separate-stderr zoo --line "$line | step" $GIVEN tests/golden/zoo/zoo-schedulefree.safetensors
-        [ "$status" -eq 1 ]
-        [[ $output = *FAILED* && $output != *refused* ]]
+        noticed --line "$line | step" $GIVEN tests/golden/zoo/zoo-schedulefree.safetensors
     done
 }
