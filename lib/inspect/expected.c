@@ -12,6 +12,7 @@ static struct expected expect(const struct recipe *r, const struct param_spec *p
                           .spec = p,
                           .dtype = s->dtype,
                           .sharded = s->sharded,
+                          .each_rank = s->each_rank,
                           .optional = s->role == STATE_GRADIENT };
     memcpy(e.kind, s->kind, sizeof e.kind);
     if (p->stored == DT_E4M3 && (s->role <= STATE_SCALE || s->role == STATE_AMAX))

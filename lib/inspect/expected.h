@@ -18,6 +18,7 @@ struct expected {
     int rank;
     int64_t shape[CKPT_MAX_RANK];
     bool sharded; /* each rank holds a part; else rank 0 holds all */
+    bool each_rank; /* of one rank: the first axis of the array counts those of all ranks */
     bool optional; /* there are whole checkpoints without it */
     float scale; /* of a weight in e4m3 and its scales: the recipe's; else 0 */
 };

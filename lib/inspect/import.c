@@ -235,6 +235,19 @@ static int find_recipe(const struct import_job *job, const struct inspect *x,
     return recipe_parse(r, path, text, NULL, 0);
 }
 
+/* Takes the number of ranks whose own states the file holds from the file. */
+static void count_ranks(struct expected *e, int n, const struct tensors *s)
+{
+    char name[96];
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%s.%s", e[i].param, e[i].kind);
+        const struct stored *t = e[i].each_rank ? tensors_find(s, name) : NULL;
+        uint64_t one = (uint64_t)e[i].shape[0];
+        if (t && t->elements >= one && t->elements % one == 0)
+            e[i].shape[0] = (int64_t)t->elements;
+    }
+}
+
 static int write_as(const struct import_job *job, struct inspect *x, const struct recipe *r,
                     const struct ckpt_info *info, bool *only_weights)
 {
@@ -246,8 +259,10 @@ static int write_as(const struct import_job *job, struct inspect *x, const struc
                      info->step, schedule_total(r));
     if (rc || (rc = name_map_make(&map, r)))
         return rc;
-    if (!(rc = expected_tensors(r, &e, &n)))
+    if (!(rc = expected_tensors(r, &e, &n))) {
+        count_ranks(e, n, x->tensors);
         rc = write_tensors(x->tensors, &map, e, n, info, r, job, &states);
+    }
     *only_weights = !rc && states == 0;
     free(e);
     name_map_release(&map);

@@ -69,6 +69,30 @@ static int find_parts(const struct tensors *s, const struct name_map *map, const
     return 0;
 }
 
+/* Looks for w's matrices under the names PARAM.KIND[0] on, as export writes those of a parameter that no layer has a
+ * name for: all of them, or none. */
+static int find_matrices(const struct tensors *s, const char *kind, struct whole *w)
+{
+    uint64_t units = (uint64_t)w->e->shape[0], each = whole_elements(w->e) / units;
+    char one[KIND_SIZE + 24];
+    struct part *parts = calloc(units, sizeof *parts);
+    if (!parts)
+        return err_memory();
+    for (uint64_t u = 0; u < units; u++) {
+        snprintf(one, sizeof one, "%s[%" PRIu64 "]", kind, u);
+        const struct stored *t = find(s, w->e->param, one);
+        if (!t || t->elements != each) {
+            free(parts);
+            return t ? wrong_size(s, t, each) : 0;
+        }
+        parts[u] = part_of(w, u * each, t);
+    }
+    free(w->parts);
+    w->parts = parts;
+    w->n = (int)units;
+    return 0;
+}
+
 static int by_first(const void *a, const void *b)
 {
     const struct part *x = a, *y = b;
@@ -86,7 +110,7 @@ static int search(struct whole *w, const struct tensors *s, const struct name_ma
         int rc = find_parts(s, map, kind, w, missing);
         if (!rc)
             qsort(w->parts, (size_t)w->n, sizeof *w->parts, by_first);
-        return rc;
+        return rc || w->n || w->e->rank < 3 ? rc : find_matrices(s, kind, w);
     }
     if (t->elements != whole_elements(w->e))
         return wrong_size(s, t, whole_elements(w->e));

@@ -756,15 +756,19 @@ int optim_tensors(const struct optim *z, struct optim_tensor *out)
             if (q->state[k].role == STATE_GRADIENT && !q->waits)
                 continue;
             bool one = q->state[k].matrices == 1 && whole; /* rows of its own number */
+            bool each = q->state[k].each_rank;
             int64_t units = one ? q->held[k].rows : p->units;
-            out[n++] = (struct optim_tensor){ .param = i,
-                                              .state = &q->state[k],
-                                              .kind = q->state[k].kind,
-                                              .t = q->held[k],
-                                              .first = whole ? 0 : p->own_first,
-                                              .count = whole ? units : p->own_count,
-                                              .total = units,
-                                              .replicated = whole || p->own_count == p->units };
+            out[n++] =
+                (struct optim_tensor){ .param = i,
+                                       .state = &q->state[k],
+                                       .kind = q->state[k].kind,
+                                       .t = q->held[k],
+                                       .first = each    ? z->comm->rank * units
+                                                : whole ? 0
+                                                        : p->own_first,
+                                       .count = whole ? units : p->own_count,
+                                       .total = each ? z->comm->world * units : units,
+                                       .replicated = !each && (whole || p->own_count == p->units) };
         }
     }
     return n;

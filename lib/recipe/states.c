@@ -105,6 +105,7 @@ int states_of(const struct recipe *r, int param, struct state *out)
             struct state *a = add(&t, k ? "post_scale" : "next_scale", STATE_AMAX, DT_F32);
             a->rows = s->matrices / 2, a->matrices = a->cols = 1;
             a->sharded = false;
+            a->each_rank = k == 1;
         }
     if (rule_is_adam(&s->rule))
         add(&t, "gradient", STATE_GRADIENT, recipe_gradient(r, s));

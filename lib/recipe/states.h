@@ -23,7 +23,7 @@ struct state {
     enum state_role {
         STATE_WEIGHT, /* as stored */
         STATE_SCALE, /* of a weight in e4m3: one a row */
-        STATE_AMAX, /* largest weights of past updates, replicated */
+        STATE_AMAX, /* largest numbers of past updates or steps: replicated, or each_rank */
         STATE_MASTER, /* what makes the weight exact: low halves, or a wider copy; and its scales */
         STATE_RULE, /* of the rule's stages */
         STATE_GRADIENT /* that waits for an update: in checkpoints of runs that end before it */
@@ -31,6 +31,8 @@ struct state {
     enum dtype dtype;
     int64_t matrices, rows, cols; /* of the whole parameter */
     bool sharded; /* cut like the parameter; else whole on every rank */
+    bool each_rank; /* of this shape on every rank with numbers of its own: a checkpoint's array is
+                       theirs, rank by rank */
     int chain, use; /* STATE_RULE: whose */
 };
 

@@ -548,6 +548,15 @@ int save_check(const struct run *run)
     return 0;
 }
 
+/* Returns the first unit that this rank loads of t. Of a state that each rank has for itself, a
+ * checkpoint of n ranks gives rank r that of its rank r mod n. */
+static int64_t first_unit(const struct ckpt *c, const struct optim_tensor *t, const char *name)
+{
+    const struct ckpt_entry *e = t->state->each_rank ? ckpt_find(c, name) : NULL;
+    int64_t held = e ? e->shape[0] - e->shape[0] % t->count : 0;
+    return held ? t->first % held : t->first;
+}
+
 /* Loads this rank's shard of every sharded tensor, and the replicated ones whole. */
 static int load_tensors(struct rank *k, struct ckpt *c)
 {
@@ -562,7 +571,8 @@ static int load_tensors(struct rank *k, struct ckpt *c)
         return err_sys("resume: %zu bytes", bytes);
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof names[i], "%s.%s", k->banks.p[t[i].param].spec->label, t[i].kind);
-        want[i] = (struct ckpt_want){ names[i], t[i].t.dtype, t[i].first, t[i].count, host + at };
+        want[i] = (struct ckpt_want){ names[i], t[i].t.dtype, first_unit(c, &t[i], names[i]),
+                                      t[i].count, host + at };
         at += tensor_bytes(t[i].t);
     }
     rc = ckpt_load(c, want, n, 1);

@@ -26,6 +26,32 @@ losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
     grep -q 'mlp.post_scale' tensors.tsv
 }
 
+# Each rank has scales of its own, and a checkpoint has those of all, in any number of files.
+# bats test_tags=long
+@test "three ranks resumed: the same bits, each rank with its own scales, also from a resharded checkpoint" {
+    cd "$BATS_TEST_TMPDIR"
+    train -r "$RECIPE" --ranks 3 -o a > a.log
+    "$GPT_BIN/gpt-ckpt" verify --full a/step-000011
+    "$GPT_BIN/gpt-ckpt" cat a/step-000008 mlp.post_scale > scales
+    [ "$(wc -l < scales)" -eq 36 ]                  # of 12 pairs of matrices and 3 ranks
+    [ "$(sort -u scales | wc -l)" -eq 34 ]          # no layer reads the last pair
+    "$GPT_BIN/gpt-ckpt" reshard a/step-000008 -o one --ranks 1
+    "$GPT_BIN/gpt-ckpt" verify --full one
+    for from in a/step-000008 one; do
+        rm -rf c
+        "$GPT_BIN/gpt-train" -q -d "$SHARDS" --resume $from --ranks 3 -o c > c.log
+        diff -r a/step-000011 c/step-000011
+    done
+    # on two ranks a rank takes those of the same number: two of the three go on
+    "$GPT_BIN/gpt-train" -q -d "$SHARDS" --resume one --ranks 2 -o two > two.log
+    [ "$("$GPT_BIN/gpt-ckpt" cat two/step-000011 mlp.post_scale | wc -l)" -eq 24 ]
+    # a file of all states keeps the three ranks' scales
+    "$GPT_BIN/gpt-ckpt" export --states a/step-000008 -o a.safetensors
+    "$GPT_BIN/gpt-ckpt" import a.safetensors -o in --ranks 2
+    "$GPT_BIN/gpt-ckpt" verify --full in
+    cmp scales <("$GPT_BIN/gpt-ckpt" cat in mlp.post_scale)
+}
+
 # bats test_tags=long
 @test "gpt-sample: the run's last val_loss, greedy texts with any batch" {
     cd "$BATS_TEST_TMPDIR"

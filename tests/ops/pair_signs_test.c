@@ -1,4 +1,4 @@
-/* pair_signs_test.c - pair_signs: cases. */
+/* pair_signs_test.c - pair_signs: cases, and the rows of published vectors. */
 #include "op_test.h"
 
 static const int signs_shapes[][3] = { { 1, 12, 3 }, { 2, 13, 1 }, { 13, 24, 7 }, { 31, 40, 50 } };
@@ -33,7 +33,40 @@ static void signs_make(struct ops_case *c, int variant)
     c->backward = signs_backward;
 }
 
+/* Of a table with a row's number in place of its signs: the rows that these tokens take, a vector of record-89.md 3. */
+static void check_vector(int n, const int32_t *tok, const int32_t *want)
+{
+    enum { ROWS = 8192 };
+    struct tensor x = tensor_of(NULL, DT_REAL, n, 1), table = tensor_of(NULL, DT_REAL, ROWS, 1);
+    real ones[16], number[ROWS];
+    struct batch b = { .tokens = n, .token = { .row = tok } };
+    struct ops *o;
+
+    if (!CHECK_OK(ops_cpu_new(&o)))
+        return;
+    for (int t = 0; t < n; t++)
+        ones[t] = 1;
+    for (int i = 0; i < ROWS; i++)
+        number[i] = (real)i;
+    x.data = ones;
+    table.data = number;
+    o->pair_signs(o, x, table, &b);
+    CHECK_OK(o->status(o));
+    for (int t = 0; t < n; t++)
+        CHECK(ones[t] == (real)want[t]);
+    o->free(o);
+}
+
+static void by_hand(void)
+{
+    check_vector(10, (int32_t[]){ 50256, 464, 2068, 7586, 21831, 50256, 50256, 0, 0, 1 },
+                 (int32_t[]){ 0, 1408, 2500, 5558, 2277, 4375, 0, 1104, 0, 1 });
+    check_vector(4, (int32_t[]){ 1, 50256, 50256, 464 }, (int32_t[]){ 0, 1105, 0, 1408 });
+    check_vector(4, (int32_t[]){ 0, 0, 0, 0 }, (int32_t[]){ 0, 0, 0, 0 });
+}
+
 const struct op_test pair_signs_test = {
     .name = "pair_signs",
     .cases = { { signs_make, COUNT(signs_shapes) } },
+    .by_hand = by_hand,
 };
