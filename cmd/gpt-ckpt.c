@@ -268,7 +268,7 @@ static void one_done(void *arg, int i)
     progress_line(&s->p, "matrix %d of %d", ++s->done, s->n);
 }
 
-/* The recipe's coefficients, which make the update of the momentum. */
+/* Says that the parameters' rules make updates of the momenta. */
 static int update_rule(const struct inspect *x, struct spectrum_job *j)
 {
     if (!x->recipe)
@@ -276,9 +276,7 @@ static int update_rule(const struct inspect *x, struct spectrum_job *j)
                        "%s: has no recipe that says how updates are made; --since "
                        "measures them",
                        tensors_path(x->tensors));
-    j->aol = x->recipe->optimizer.polar.aol;
-    j->coef = (const double(*)[3])x->recipe->optimizer.polar.row;
-    j->ncoef = x->recipe->optimizer.polar.n;
+    j->update = x->recipe;
     return 0;
 }
 
@@ -300,7 +298,7 @@ static int spectra(struct inspect *x, struct views *v, const char *of)
     } else if (!rc && !strcmp(of, "update")) {
         rc = update_rule(x, &j);
     }
-    j.aol |= !strcmp(of, "aol");
+    j.aol = !strcmp(of, "aol");
     progress_init(&shown.p, o.quiet ? PROGRESS_OFF : o.progress ? PROGRESS_ON : PROGRESS_AUTO);
     if (!rc)
         rc = spectrum_views(&j, sp);
@@ -337,7 +335,8 @@ static int verb_spectrum(char **argv, int n)
     if (rc || (rc = open_views(&x, &v, argv, n, o.padding ? VIEWS_PADDING : 0)))
         return close_views(&x, &v, rc);
     const char *of = o.since ? "weight" : o.of ? o.of : any_momentum(&v) ? "momentum" : "weight";
-    const char *kind = strcmp(of, "weight") ? "momentum" : "weight";
+    bool weight = !strcmp(of, "weight") || (!strcmp(of, "aol") && !any_momentum(&v));
+    const char *kind = weight ? "weight" : "momentum";
     views_keep_matrices(&v, kind);
     if (v.n == 0)
         rc = err_set(GPT_INPUT, "%s: holds no %s matrix%s", tensors_path(x.tensors), kind,

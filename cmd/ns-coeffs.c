@@ -27,8 +27,8 @@ static struct {
     int64_t iters, degree, matrices, seed;
     double lower, upper, safety, cushion, swing;
     const char *objective, *from, *bank, *format, *plot, *output;
-    struct opt_list spectrum, checkpoint, shape, distribution;
-    bool no_rescale_last, bf16, gram, aol, drop, force, wide, quiet;
+    struct opt_list spectrum, checkpoint, shape, distribution, drop, input;
+    bool no_rescale_last, bf16, gram, force, wide, quiet;
 } o = { .iters = UNSET,
         .degree = UNSET,
         .matrices = UNSET,
@@ -55,7 +55,12 @@ static const struct opt table[] = {
     OPT_TEXT(0, "from", "TABLE", &o.from,
              "fit, aol: start here (fit: as polar; aol: as polar with a row more, its "
              "first dropped)"),
-    OPT_SWITCH(0, "drop", &o.drop, "aol: print the table that --from says, fit nothing"),
+    { .name = "drop",
+      .arg = "ROW",
+      .kind = OPT_LIST,
+      .value = &o.drop,
+      .help = "eval, show: the table without its first or last row; eval: may be repeated",
+      .choices = "first|last" },
     OPT_WORD("objective", &o.objective, "max|rms", "fit, aol: what is made small (rms)"),
     OPT_REAL("swing", "X", &o.swing, 0, 0,
              "fit, aol: how far from 1 the table may be where no singular value was (0.3)"),
@@ -87,7 +92,13 @@ static const struct opt table[] = {
     OPT_SWITCH(0, "bf16", &o.bf16, "also in bf16, as the optimizer's kernels compute"),
     OPT_SWITCH(0, "gram", &o.gram,
                "eval: with --bf16, the Gram form, too, and its restarts; fit, aol: for that form"),
-    OPT_SWITCH(0, "aol", &o.aol, "eval: scale by AOL, not by the Frobenius norm"),
+    { .name = "input",
+      .arg = "WORD",
+      .kind = OPT_LIST,
+      .value = &o.input,
+      .help = "eval: what the matrices are scaled by (what the table is made for; with --drop norm "
+              "and aol); may be repeated",
+      .choices = INPUT_CHOICES },
     OPT_HEADING("Output"),
     OPT_WORD("format", &o.format, "table|tsv|json",
              "eval, list: table (default on a terminal), tsv (elsewhere) or json"),
@@ -223,7 +234,7 @@ static int verb_list(char **argv, int n)
     report_table(&r, NULL, NULL, "name:s rows:i input:s about:s source:s");
     for (int i = 0; i < coeffs_set_count(); i++) {
         const struct coeffs_set *s = coeffs_set_at(i);
-        report_row(&r, s->name, (int64_t)s->n, s->aol ? "aol" : "norm", s->about, s->source);
+        report_row(&r, s->name, (int64_t)s->n, coeffs_input_names[s->input], s->about, s->source);
     }
     return report_end(&r);
 }
@@ -233,11 +244,17 @@ static int verb_show(char **argv, int n)
     struct coeffs c;
     char head[512];
     (void)n;
-    int rc = coeffs_set_get(&c, argv[0]);
+    int rc = coeffs_set_or_file(&c, argv[0]);
+    if (!rc && o.drop.n > 1)
+        rc = err_set(GPT_USAGE, "--drop: expected one row");
+    if (!rc && o.drop.n)
+        rc = coeffs_drop(&c, !strcmp(o.drop.v[0], "last"));
     if (rc)
         return rc;
     const struct coeffs_set *s = coeffs_set_find(argv[0]);
-    snprintf(head, sizeof head, "# %s: %s\n# source: %s\n", s->name, s->about, s->source);
+    int at = snprintf(head, sizeof head, "# %s%s%s\n", c.name, s ? ": " : "", s ? s->about : "");
+    if (s)
+        snprintf(head + at, sizeof head - (size_t)at, "# source: %s\n", s->source);
     return write_table(&c, head);
 }
 
@@ -315,15 +332,6 @@ static int verb_aol(char **argv, int n)
     struct trial_sources g = matrices();
     (void)argv;
     (void)n;
-    if (o.drop) {
-        struct coeffs c;
-        char head[128];
-        if (g.spectrum.n || o.checkpoint.n || g.kind.n || g.shape.n)
-            return err_set(GPT_USAGE, "--drop fits nothing: it takes no matrices");
-        int rc = fit_start(&c, o.from, rows_wanted(), true);
-        snprintf(head, sizeof head, "# %s\n", c.name);
-        return rc ? rc : write_table(&c, head);
-    }
     /* Without matrices: the shapes of GPT-2's banks, well and ill behaved. */
     if (!g.spectrum.n && !o.checkpoint.n) {
         if (!g.shape.n)
@@ -336,17 +344,94 @@ static int verb_aol(char **argv, int n)
 
 /* --- judgement --- */
 
-static int judge_all(const struct judge *j, const struct coeffs *c, struct verdict *v, int n,
-                     struct output *plot)
+/* Tables, each with what it is judged under, and the matrices scaled by each input that is asked for. */
+struct eval {
+    struct judge j;
+    struct candidate *c;
+    struct verdict *v;
+    int n;
+    struct trials t[COEFFS_INPUTS];
+};
+
+static int judge_all(struct eval *e, struct output *plot)
 {
     int rc = 0;
-    for (int i = 0; i < n && !rc; i++)
-        rc = verdict_of(&v[i], &c[i], j);
+    for (int i = 0; i < e->n && !rc; i++)
+        rc = verdict_of(&e->v[i], &e->c[i], &e->j);
     if (!rc && o.plot) {
-        verdict_plot(plot->f, c, n, j->lower, j->upper);
+        verdict_plot(plot->f, e->c, e->n, e->j.lower, e->j.upper);
         rc = output_commit(plot);
     }
-    return rc ? rc : verdict_print(stdout, report_format_of(o.format, o.wide), c, v, n);
+    return rc ? rc : verdict_print(stdout, report_format_of(o.format, o.wide), e->c, e->v, e->n);
+}
+
+/* True if --input names it, or names nothing and it is what is judged then. */
+static bool input_wanted(enum coeffs_input input, bool otherwise)
+{
+    bool named = false;
+    for (int i = 0; i < o.input.n; i++)
+        named |= coeffs_input_parse(o.input.v[i]) == input;
+    return o.input.n ? named : otherwise;
+}
+
+static void add(struct eval *e, const struct coeffs *table, const char *drop,
+                enum coeffs_input input)
+{
+    e->c[e->n++] =
+        (struct candidate){ .table = *table, .drop = drop, .input = input, .trials = &e->t[input] };
+}
+
+/* The table as it is, under what it is made for, or without the rows of --drop under each --input. */
+static int add_table(struct eval *e, const struct coeffs *table)
+{
+    static const char *const scaled[COEFFS_INPUTS] = { "its Frobenius norm",
+                                                       "its largest singular value", "AOL" };
+    if (!o.drop.n && !input_wanted(table->input, true))
+        return err_set(GPT_USAGE,
+                       "%s is made for input scaled by %s: leave --input out, or try it without a "
+                       "row (--drop), or judge a copy with the line '# input: %s'",
+                       table->name, scaled[table->input], o.input.v[0]);
+    if (!o.drop.n)
+        add(e, table, NULL, table->input);
+    for (int d = 0; d < o.drop.n; d++) {
+        struct coeffs less = *table;
+        int rc = coeffs_drop(&less, !strcmp(o.drop.v[d], "last"));
+        if (rc)
+            return rc;
+        for (int k = 0; k < COEFFS_INPUTS; k++)
+            if (input_wanted((enum coeffs_input)k, k != INPUT_SPECTRAL))
+                add(e, &less, o.drop.v[d], (enum coeffs_input)k);
+    }
+    return 0;
+}
+
+static int read_tables(struct eval *e, char **argv, int n)
+{
+    size_t most = (size_t)n * (1 + (size_t)o.drop.n * COEFFS_INPUTS);
+    e->c = calloc(most, sizeof *e->c);
+    e->v = calloc(most, sizeof *e->v);
+    int rc = e->c && e->v ? 0 : err_memory();
+    for (int i = 0; i < n && !rc; i++) {
+        struct coeffs table;
+        if (!(rc = coeffs_set_or_file(&table, argv[i])))
+            rc = add_table(e, &table);
+    }
+    if (!rc && o.plot && e->n > VERDICT_CURVES)
+        rc = err_set(GPT_USAGE, "--plot: at most %d tables in one picture, found %d",
+                     VERDICT_CURVES, e->n);
+    return rc;
+}
+
+/* Matrices under each input of a candidate. */
+static int read_inputs(struct eval *e, const struct trial_sources *g)
+{
+    static const int flag[COEFFS_INPUTS] = { 0, TRIAL_SPECTRAL, TRIAL_AOL | TRIAL_VECTORS };
+    int rc = 0;
+    for (int i = 0; i < e->n && !rc; i++)
+        if (!e->c[i].trials->n)
+            rc = read_trials(g, flag[e->c[i].input] | (o.bf16 ? TRIAL_VECTORS : 0), 0,
+                             &e->t[e->c[i].input]);
+    return rc;
 }
 
 static int check_eval(const struct trial_sources *g, const struct judge *j, char **tables, int n)
@@ -355,44 +440,37 @@ static int check_eval(const struct trial_sources *g, const struct judge *j, char
         return err_set(GPT_USAGE,
                        "--lower, --upper: expected 0 < lower < upper <= 1e6, found %g and %g",
                        j->lower, j->upper);
-    if ((o.bf16 || o.aol) && !g->spectrum.n && !o.checkpoint.n && !g->kind.n)
-        return err_set(GPT_USAGE, "--bf16 and --aol need matrices: --spectrum, --checkpoint or "
-                                  "--distribution");
+    bool none = !g->spectrum.n && !o.checkpoint.n && !g->kind.n;
+    if ((o.bf16 || o.input.n || o.drop.n) && none)
+        return err_set(GPT_USAGE, "%s needs matrices: --spectrum, --checkpoint or --distribution",
+                       o.bf16     ? "--bf16"
+                       : o.drop.n ? "--drop"
+                                  : "--input");
     if (o.plot && !strcmp(o.plot, "-"))
         return err_set(GPT_USAGE, "--plot: standard output takes the verdict, so expected a file");
-    if (o.plot && n > VERDICT_CURVES)
-        return err_set(GPT_USAGE, "--plot: at most %d tables in one picture", VERDICT_CURVES);
     return check_matrices(g, (const char *const *)tables, n);
 }
 
 static int verb_eval(char **argv, int n)
 {
     struct trial_sources g = matrices();
-    struct trials t = { 0, NULL };
     struct output plot = { 0 };
-    struct judge j = { .lower = or_else(o.lower, 1e-3),
-                       .upper = or_else(o.upper, 1),
-                       .trials = &t,
-                       .bf16 = o.bf16,
-                       .gram = o.gram };
-    int rc = check_eval(&g, &j, argv, n);
+    struct eval e = { .j = { .lower = or_else(o.lower, 1e-3),
+                             .upper = or_else(o.upper, 1),
+                             .bf16 = o.bf16,
+                             .gram = o.gram } };
+    int rc = check_eval(&g, &e.j, argv, n);
     if (rc || (o.plot && (rc = chart_open(&plot, o.plot, o.force))))
         return rc;
     if (g.shape.n)
-        shape_parse(g.shape.v[0], &j.rows, &j.cols);
-    struct coeffs *c = calloc((size_t)n, sizeof *c);
-    struct verdict *v = calloc((size_t)n, sizeof *v);
-    rc = c && v ? 0 : err_memory();
-    for (int i = 0; i < n && !rc; i++)
-        rc = coeffs_set_or_file(&c[i], argv[i]);
-    if (!rc)
-        rc = read_trials(&g, (o.aol ? TRIAL_AOL : 0) | (o.bf16 ? TRIAL_VECTORS : 0), 0, &t);
-    if (!rc)
-        rc = judge_all(&j, c, v, n, &plot);
+        shape_parse(g.shape.v[0], &e.j.rows, &e.j.cols);
+    if (!(rc = read_tables(&e, argv, n)) && !(rc = read_inputs(&e, &g)))
+        rc = judge_all(&e, &plot);
     output_abort(&plot);
-    free(c);
-    free(v);
-    trials_release(&t);
+    free(e.c);
+    free(e.v);
+    for (int i = 0; i < COEFFS_INPUTS; i++)
+        trials_release(&e.t[i]);
     return rc;
 }
 
@@ -404,13 +482,13 @@ static const struct verb verbs[] = {
     { "polar", "", "Polar Express's table, with all its digits",
       "iters lower upper safety cushion degree no-rescale-last" WRITES, 0, 0, verb_polar },
     { "list", "", "the published tables", "format wide quiet", 0, 0, verb_list },
-    { "show", "TABLE", "a published table", WRITES, 1, 1, verb_show },
+    { "show", "TABLE", "a table, by name or file", "drop" WRITES, 1, 1, verb_show },
     { "aol", "", "rows for input that AOL has scaled",
-      "iters lower upper safety swing objective from drop" MATRICES WRITES, 0, 0, verb_aol },
+      "iters lower upper safety swing objective from" MATRICES WRITES, 0, 0, verb_aol },
     { "fit", "", "rows for given singular values",
       "iters lower upper safety swing objective from" MATRICES WRITES, 0, 0, verb_fit },
     { "eval", "TABLE...", "what tables do, by name or file",
-      "lower upper aol format wide plot force quiet" MATRICES, 1, 64, verb_eval },
+      "lower upper drop input format wide plot force quiet" MATRICES, 1, 64, verb_eval },
 };
 static const struct program program = {
     "ns-coeffs", "Derives, fits and judges coefficient tables for orthogonalisation.", table, verbs,

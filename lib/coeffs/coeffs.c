@@ -25,13 +25,29 @@ static int parse_row(const char *path, int line, char *text, int min, int max, d
     return 0;
 }
 
-static const char aol_mark[] = "# input: aol";
+const char *const coeffs_input_names[COEFFS_INPUTS] = { "norm", "spectral", "aol" };
 
-/* The whole of the line, but for blanks at its end. */
-static bool is_aol_mark(const char *line)
+enum coeffs_input coeffs_input_parse(const char *word)
 {
-    const char *rest = line + sizeof aol_mark - 1;
-    return !strncmp(line, aol_mark, sizeof aol_mark - 1) && !rest[strspn(rest, " \t\r")];
+    int k = 0;
+    while (k < COEFFS_INPUTS && strcmp(coeffs_input_names[k], word))
+        k++;
+    return (enum coeffs_input)k;
+}
+
+static const char input_mark[] = "# input: ";
+
+/* Takes the input that a line "# input: WORD" names, blanks at its end aside. */
+static void take_input(struct coeffs *c, const char *line)
+{
+    const char *word = line + sizeof input_mark - 1;
+    if (strncmp(line, input_mark, sizeof input_mark - 1))
+        return;
+    for (int k = 0; k < COEFFS_INPUTS; k++) {
+        size_t n = strlen(coeffs_input_names[k]);
+        if (!strncmp(word, coeffs_input_names[k], n) && !word[n + strspn(word + n, " \t\r")])
+            c->input = (enum coeffs_input)k;
+    }
 }
 
 /* Rows of `max_terms` numbers at most, into c. */
@@ -40,13 +56,13 @@ static int parse(const char *path, char *text, int max, int max_terms, struct co
     int line = 0, rc = 0, found;
     c->n = 0;
     c->terms = 3;
-    c->aol = false;
+    c->input = INPUT_NORM;
     for (char *s = text, *next; s && !rc; s = next) {
         next = strchr(s, '\n');
         if (next)
             *next++ = 0;
         line++;
-        c->aol |= is_aol_mark(s);
+        take_input(c, s);
         s[strcspn(s, "#")] = 0;
         if (!s[strspn(s, " \t\r")])
             continue;
@@ -82,8 +98,13 @@ int coeffs_load(const char *path, double (*row)[3], int max, int *n, bool *aol)
 {
     struct coeffs c;
     int rc = read_table(path, max < COEFFS_ROWS ? max : COEFFS_ROWS, 3, &c);
+    if (!rc && c.input == INPUT_SPECTRAL)
+        rc = err_set(GPT_INPUT,
+                     "%s: the rows are for input scaled by its largest singular value, and no "
+                     "optimizer scales so: expected rows for the norm or for AOL (ns-coeffs fit)",
+                     path);
     *n = rc ? 0 : c.n;
-    *aol = !rc && c.aol;
+    *aol = !rc && c.input == INPUT_AOL;
     for (int i = 0; i < *n; i++)
         memcpy(row[i], c.row[i], sizeof row[i]);
     return rc;
@@ -100,6 +121,22 @@ int coeffs_read(struct coeffs *c, const char *path)
     return rc;
 }
 
+int coeffs_drop(struct coeffs *c, bool last)
+{
+    const char *what = last ? " without its last" : " without its first";
+    if (c->n < 2)
+        return err_set(GPT_USAGE, "%s: expected two rows or more, one of which is left out",
+                       c->name);
+    c->n--;
+    if (!last) {
+        memmove(c->row[0], c->row[1], sizeof c->row[0] * (size_t)c->n);
+        c->input = INPUT_AOL;
+    }
+    size_t at = strnlen(c->name, sizeof c->name - 1 - strlen(what));
+    memcpy(c->name + at, what, strlen(what) + 1);
+    return 0;
+}
+
 /* The fewest digits that read back as the same number: published ones stay as they were. */
 static void write_number(FILE *f, double x)
 {
@@ -114,8 +151,8 @@ static void write_number(FILE *f, double x)
 
 void coeffs_write(const struct coeffs *c, FILE *f)
 {
-    if (c->aol)
-        fprintf(f, "%s\n", aol_mark);
+    if (c->input != INPUT_NORM)
+        fprintf(f, "%s%s\n", input_mark, coeffs_input_names[c->input]);
     for (int t = 0; t < c->n; t++)
         for (int i = 0; i < c->terms; i++) {
             write_number(f, c->row[t][i]);

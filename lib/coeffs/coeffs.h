@@ -18,18 +18,29 @@
 
 enum { COEFFS_ROWS = 64, COEFFS_TERMS = 4 };
 
+/* What a matrix is divided by before the first row: its Frobenius norm, its largest singular value, or, row by
+ * row, AOL's factors. A table is made for one of them, which a comment "input: WORD" says; the norm without. */
+enum coeffs_input { INPUT_NORM, INPUT_SPECTRAL, INPUT_AOL, COEFFS_INPUTS };
+#define INPUT_CHOICES "norm|spectral|aol"
+extern const char *const coeffs_input_names[COEFFS_INPUTS];
+enum coeffs_input coeffs_input_parse(const char *word); /* COEFFS_INPUTS: none of them */
+
 struct coeffs {
     char name[64]; /* of the file or set */
     int n, terms; /* rows; numbers in the longest, 3 or 4 */
-    bool aol; /* for input scaled by AOL, not by its norm: a comment "input: aol" says so */
+    enum coeffs_input input; /* that it is made for */
     double row[COEFFS_ROWS][COEFFS_TERMS]; /* of x, x^3, x^5, x^7 */
 };
 
-/* Reads 1..max rows. A missing number, a fourth one, a non-finite one: GPT_INPUT with line. */
+/* Reads 1..max rows. A missing number, a fourth one, a non-finite one: GPT_INPUT with line; also rows for
+ * INPUT_SPECTRAL, by which no optimizer here scales. */
 int coeffs_load(const char *path, double (*row)[3], int max, int *n, bool *aol) MUST_CHECK;
 /* Reads a table of three or four numbers a row; "-" is stdin. Errors as coeffs_load's. */
 int coeffs_read(struct coeffs *c, const char *path) MUST_CHECK;
-/* The comment of AOL's tables, and rows, with as many digits as give the same numbers again; the
+/* Leaves the first row out, whose work AOL does (pull request 155): the others are for INPUT_AOL; or the last one.
+ * The name says which. GPT_USAGE: there is only one. */
+int coeffs_drop(struct coeffs *c, bool last) MUST_CHECK;
+/* The comment of tables for other input than the norm's, and rows, with as many digits as give the same numbers again; the
  * caller checks the stream. */
 void coeffs_write(const struct coeffs *c, FILE *f);
 

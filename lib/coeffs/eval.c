@@ -230,16 +230,31 @@ struct spread eval_trials(const struct coeffs *c, const struct trials *t, double
     return spread_of(&y);
 }
 
+double eval_polar(const struct coeffs *c, const struct trials *t)
+{
+    double sum = 0;
+    long n = 0;
+    for (int i = 0; i < t->n; i++) {
+        double d = trial_distance(&t->v[i], c);
+        sum += d * d * t->v[i].n;
+        n += t->v[i].n;
+    }
+    return n ? sqrt(sum / (double)n) : NAN;
+}
+
 int eval_rounded(const struct coeffs *c, const struct trials *t, unsigned how, double lower,
-                 struct spread *all, struct spread *in)
+                 struct spread *all, struct spread *in, double *polar)
 {
     struct tally y[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
+    double squares = 0;
     int rc = 0;
     for (int i = 0; i < t->n && !rc; i++) {
         double *e = malloc((size_t)t->v[i].n * sizeof *e);
         if (!e)
             return err_memory();
-        rc = trial_rounded(&t->v[i], c, how, NULL, e);
+        double d = 0;
+        rc = trial_rounded(&t->v[i], c, how, NULL, e, &d);
+        squares += d * d * t->v[i].n;
         for (int k = 0; k < t->v[i].n && !rc; k++) {
             count(&y[0], e[k]);
             if (t->v[i].x[k] >= lower)
@@ -250,6 +265,8 @@ int eval_rounded(const struct coeffs *c, const struct trials *t, unsigned how, d
     *all = spread_of(&y[0]);
     if (in)
         *in = spread_of(&y[1]);
+    if (polar)
+        *polar = y[0].n ? sqrt(squares / (double)y[0].n) : NAN;
     return rc;
 }
 
@@ -274,7 +291,7 @@ int eval_restarts(const struct coeffs *c, const struct trials *t, double lower,
             struct spread all, got;
             if (bits_of(r) != count)
                 continue;
-            int rc = eval_rounded(c, t, POLAR_GRAM | POLAR_RESTART * r, lower, &all, &got);
+            int rc = eval_rounded(c, t, POLAR_GRAM | POLAR_RESTART * r, lower, &all, &got, NULL);
             if (rc)
                 return rc;
             if (got.rms <= 1.02 * direct.rms && got.max <= 1.05 * direct.max &&

@@ -40,10 +40,13 @@ struct spread {
     double rms, max;
 };
 struct spread eval_trials(const struct coeffs *c, const struct trials *t, double lower);
+/* The polar error: rms over all directions of all trials of the distance to the matrices' own polar factors
+ * (trial_distance), which without AOL is eval_trials' rms from 0 on. */
+double eval_polar(const struct coeffs *c, const struct trials *t);
 /* Computes the spread of |X v_i - u_i| in bf16 (how: as for trial_rounded), in *all over all
- * singular values and in *in (or NULL) over those of at least `lower`. */
+ * singular values and in *in (or NULL) over those of at least `lower`; and in *polar (or NULL) the polar error. */
 int eval_rounded(const struct coeffs *c, const struct trials *t, unsigned how, double lower,
-                 struct spread *all, struct spread *in) MUST_CHECK;
+                 struct spread *all, struct spread *in, double *polar) MUST_CHECK;
 
 /* The fewest restarts with which the Gram form is no less accurate
  * than `direct`, by 2% in rms and 5% in the largest error over singular values of at least `lower`,

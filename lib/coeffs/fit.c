@@ -134,7 +134,7 @@ static bool add_rounded(const struct objective *o, const struct coeffs *c, struc
     for (int i = 0; i < o->trials->n; i++) {
         const struct trial *t = &o->trials->v[i];
         double *y = malloc(2 * (size_t)t->n * sizeof *y), *e = y + t->n;
-        bool bad = !y || trial_rounded(t, c, o->how, y, e);
+        bool bad = !y || trial_rounded(t, c, o->how, y, e, NULL);
         for (int k = 0; k < t->n && !bad; k++) {
             double length = sqrt(fmax(e[k] * e[k] - 1 + 2 * y[k], 1e-12));
             double turned = fmin(length / fmax(fabs(y[k]), 1e-6), 100);
@@ -585,7 +585,7 @@ static void minimize(struct objective *o, struct coeffs *c, int rounds)
     else
         objective_minimize(o, c, rounds);
     for (double p = 4; o->what == FIT_MAX && o->trials && p <= 64; p *= 2) {
-        if (eval_rounded(c, o->trials, o->how, o->lower, &all, &in) ||
+        if (eval_rounded(c, o->trials, o->how, o->lower, &all, &in, NULL) ||
             !(in.max > 0 && isfinite(in.max)))
             break;
         o->power = p;
@@ -748,7 +748,7 @@ static int search(struct fit *f, const double *x, int n, const struct fit_option
 static int rounded_objective(const struct objective *o, const struct coeffs *c, double *out)
 {
     struct spread all, in;
-    int rc = eval_rounded(c, o->trials, o->how, o->lower, &all, &in);
+    int rc = eval_rounded(c, o->trials, o->how, o->lower, &all, &in, NULL);
     if (rc)
         return rc;
     *out = o->what == FIT_MAX ? in.max : in.rms;
@@ -831,6 +831,7 @@ int fit_table(struct fit *f, const struct coeffs *start, const struct trials *t,
         rc = refine_rounded(f, start, t, x, n, o, swing);
     f->guard_after = guard_excess_all(&guard, &f->table, o->swing);
     f->table.terms = start->terms;
+    f->table.input = start->input; /* also where a greedy start won */
     free(x);
     return rc;
 }
@@ -850,26 +851,18 @@ static int greedy_table(struct coeffs *c, int rows)
     return 0;
 }
 
-static void drop_first(struct coeffs *c)
-{
-    static const char what[] = " without its first";
-    memmove(c->row[0], c->row[1], sizeof c->row[0] * (size_t)--c->n);
-    size_t at = strnlen(c->name, sizeof c->name - sizeof what);
-    memcpy(c->name + at, what, sizeof what);
-}
-
 int fit_start(struct coeffs *c, const char *from, int rows, bool aol)
 {
     int want = rows ? rows : aol ? 4 : 5;
     int rc = from ? coeffs_set_or_file(c, from) : greedy_table(c, want + aol);
     if (rc)
         return rc;
-    if (aol && c->n == want + 1)
-        drop_first(c);
+    if (aol && c->n == want + 1 && (rc = coeffs_drop(c, false)))
+        return rc;
     if ((rows || aol) && c->n != want)
         return err_set(GPT_USAGE, "%s has %d rows, expected %d%s", c->name, c->n, want,
                        aol ? " or one more" : "");
-    c->aol = aol;
+    c->input = aol ? INPUT_AOL : INPUT_NORM;
     return 0;
 }
 
@@ -918,7 +911,8 @@ int fit_write(const struct fit *f, const struct coeffs *start, const struct tria
     fprintf(to,
             "# fitted to %ld singular values of %d matrices%s, %.4g to %.4g; xxh3 of values "
             "and start: %s\n# %s\n",
-            f->count, t->n, t->v[0].aol ? " after AOL" : "", f->low, f->high, hex, verdict);
+            f->count, t->n, t->v[0].input == INPUT_AOL ? " after AOL" : "", f->low, f->high, hex,
+            verdict);
     if (o->rounded)
         fprintf(to, "# in exact arithmetic %.6g, of the start %.6g\n", f->exact_after,
                 f->exact_before);

@@ -14,7 +14,7 @@
 
 struct coeffs_set {
     const char *name, *about, *source;
-    bool aol; /* for input scaled by AOL, not by its Frobenius norm */
+    enum coeffs_input input; /* that it is made for */
     int n;
     double row[12][3];
 };

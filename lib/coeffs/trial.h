@@ -7,9 +7,10 @@
  *     trial_release(&t);
  *
  * The input is scaled as in the optimizer, X / (1.02 |X|_F + 1e-6) (record 61),
- * or, with TRIAL_AOL, by AOL: rows times s_i = (sum_j |X X^T|_ij)^(-1/2), which puts
- * all singular values at or below 1 (arXiv 2208.03160; pull request 155). AOL moves
- * the polar factor as well; `shift` says by how much.
+ * or, with TRIAL_SPECTRAL, by its largest singular value, which becomes 1, or, with TRIAL_AOL,
+ * by AOL: rows times s_i = (sum_j |X X^T|_ij)^(-1/2), which puts all singular values at or
+ * below 1 (arXiv 2208.03160; pull request 155). AOL moves the polar factor as well: `shift`
+ * says by how much, and `along` what is left of it in each direction.
  *
  * A trial is read-only once made; different threads may use it.
  */
@@ -24,19 +25,27 @@
 
 enum {
     TRIAL_AOL = 1,
-    TRIAL_VECTORS = 2, /* singular vectors too: needed for bf16 */
+    TRIAL_VECTORS =
+        2, /* singular vectors too: needed for bf16, and with AOL for the distance to polar(G) */
+    TRIAL_SPECTRAL = 4,
 };
 struct trial {
     char name[96];
     int rows, cols; /* rows <= cols */
     int n; /* singular values that count */
     double *x; /* descending, in (0, 1] */
-    bool aol;
-    double shift; /* |polar(S X) - polar(X)|_F / sqrt(rows); 0 without AOL, NaN
+    enum coeffs_input input; /* how it was scaled */
+    double shift; /* |polar(S G) - polar(G)|_F / sqrt(n); 0 without AOL, NaN
                                    without vectors */
-    float *input; /* rows x cols, scaled by the norm, not yet rounded */
+    double *along; /* (n) with AOL and vectors: u_i^T polar(G) v_i, else NULL: 1 without AOL */
+    float *
+        scaled; /* rows x cols, not yet rounded; with AOL by the norm alone, the op does the rest */
     float *u, *vt; /* rows x rows by columns; rows x cols; of x */
+    float *polar; /* rows x cols, with AOL and vectors: polar(G) */
 };
+/* |f(X) - polar(G)|_F / sqrt(n) in exact arithmetic, G the matrix as it was given, polar(G) of its
+ * singular values but those of 1e-12 of the largest; NaN with AOL and without vectors. */
+double trial_distance(const struct trial *t, const struct coeffs *c);
 
 /* Makes a trial of a matrix, which stays the caller's. A zero matrix is GPT_INPUT. */
 int trial_of_matrix(struct trial *t, const struct matrix *m, const char *name,
@@ -58,8 +67,9 @@ void trials_release(struct trials *l);
  * record-61: one rounding of a X + B X for matrices of at most 1024 rows and columns, else B X is
  * rounded before. For each singular direction i of t: y[i]
  * = u_i^T X v_i, the singular value that came out, and error[i] = |X v_i - u_i|; rms of error is |X
- * - U V^T|_F / sqrt(rows). y may be NULL. Needs TRIAL_VECTORS. Rows of four numbers are GPT_INPUT. */
+ * - U V^T|_F / sqrt(rows). y may be NULL; *distance, or NULL, is |X - polar(G)|_F / sqrt(n). Needs
+ * TRIAL_VECTORS. Rows of four numbers are GPT_INPUT. */
 int trial_rounded(const struct trial *t, const struct coeffs *c, unsigned how, double *y,
-                  double *error) MUST_CHECK;
+                  double *error, double *distance) MUST_CHECK;
 
 #endif

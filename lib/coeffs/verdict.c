@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/chart.h"
+#include "base/text.h"
 
 static void say(struct verdict *v, const char *name, double value)
 {
@@ -45,12 +46,13 @@ static double restart_digits(unsigned restart)
     return digits;
 }
 
-static int say_gram(struct verdict *v, const struct coeffs *c, const struct judge *j,
+static int say_gram(struct verdict *v, const struct candidate *d, const struct judge *j,
                     struct spread direct)
 {
+    const struct coeffs *c = &d->table;
     unsigned restart = 0;
     struct spread in = { NAN, NAN };
-    int rc = c->terms > 3 ? 0 : eval_restarts(c, j->trials, j->lower, direct, &restart, &in);
+    int rc = c->terms > 3 ? 0 : eval_restarts(c, d->trials, j->lower, direct, &restart, &in);
     if (rc)
         return rc;
     say(v, "gram_restart", isnan(in.rms) ? NAN : restart_digits(restart));
@@ -58,30 +60,37 @@ static int say_gram(struct verdict *v, const struct coeffs *c, const struct judg
     return 0;
 }
 
-static int say_bf16(struct verdict *v, const struct coeffs *c, const struct judge *j)
+static int say_bf16(struct verdict *v, const struct candidate *c, const struct judge *j)
 {
     struct spread all = { NAN, NAN }, in = all;
-    if (c->terms < 4) { /* no kernel takes longer rows */
-        int rc = eval_rounded(c, j->trials, 0, j->lower, &all, &in);
+    double polar = NAN;
+    if (c->table.terms < 4) { /* no kernel takes longer rows */
+        int rc = eval_rounded(&c->table, c->trials, 0, j->lower, &all, &in, &polar);
         if (rc)
             return rc;
     }
     say_spread(v, "rms_bf16", "max_bf16", all);
     say_spread(v, "rms_in_bf16", "max_in_bf16", in);
+    say(v, "polar_bf16", polar);
     return j->gram ? say_gram(v, c, j, in) : 0;
 }
 
-static int say_trials(struct verdict *v, const struct coeffs *c, const struct judge *j)
+static int say_trials(struct verdict *v, const struct candidate *c, const struct judge *j)
 {
-    double shift = 0;
-    say_spread(v, "rms", "max", eval_trials(c, j->trials, 0));
-    say_spread(v, "rms_in", "max_in", eval_trials(c, j->trials, j->lower));
-    int rc = j->bf16 ? say_bf16(v, c, j) : 0;
-    for (int i = 0; i < j->trials->n; i++)
-        shift += j->trials->v[i].shift / j->trials->n;
-    if (j->bf16 && j->trials->v[0].aol)
-        say(v, "aol_shift", shift);
-    return rc;
+    const struct trials *t = c->trials;
+    double shift = 0, least = INFINITY, most = 0;
+    for (int i = 0; i < t->n; i++) {
+        shift += t->v[i].shift / t->n;
+        least = fmin(least, t->v[i].x[t->v[i].n - 1]);
+        most = fmax(most, t->v[i].x[0]);
+    }
+    say(v, "sigma_min", least);
+    say(v, "sigma_max", most);
+    say_spread(v, "rms", "max", eval_trials(&c->table, t, 0));
+    say_spread(v, "rms_in", "max_in", eval_trials(&c->table, t, j->lower));
+    say(v, "polar", eval_polar(&c->table, t));
+    say(v, "aol_shift", shift);
+    return j->bf16 ? say_bf16(v, c, j) : 0;
 }
 
 static void say_costs(struct verdict *v, const struct coeffs *c, const struct judge *j)
@@ -95,21 +104,21 @@ static void say_costs(struct verdict *v, const struct coeffs *c, const struct ju
     say(v, "mb_gram", k.gram.bytes / 1e6);
 }
 
-int verdict_of(struct verdict *v, const struct coeffs *c, const struct judge *j)
+int verdict_of(struct verdict *v, const struct candidate *c, const struct judge *j)
 {
     v->n = 0;
-    int rc = say_interval(v, c, j);
-    if (!rc && j->trials && j->trials->n)
+    int rc = say_interval(v, &c->table, j);
+    if (!rc && c->trials && c->trials->n)
         rc = say_trials(v, c, j);
     if (!rc && j->rows)
-        say_costs(v, c, j);
+        say_costs(v, &c->table, j);
     return rc;
 }
 
-int verdict_print(FILE *f, enum report_format format, const struct coeffs *c,
+int verdict_print(FILE *f, enum report_format format, const struct candidate *c,
                   const struct verdict *v, int n)
 {
-    char columns[VERDICT_MAX * 24] = "table:s:", *end = columns + strlen(columns);
+    char columns[VERDICT_MAX * 24] = "table:s: drop:s input:s", *end = columns + strlen(columns);
     struct report r;
     for (int i = 0; i < v->n; i++)
         end += sprintf(end, " %s:g7", v->v[i].name);
@@ -117,7 +126,9 @@ int verdict_print(FILE *f, enum report_format format, const struct coeffs *c,
     r.transposed = true;
     report_table(&r, NULL, NULL, columns);
     for (int k = 0; k < n; k++) {
-        report_cell_text(&r, c[k].name);
+        report_cell_text(&r, c[k].table.name);
+        report_cell_text(&r, c[k].drop);
+        report_cell_text(&r, coeffs_input_names[c[k].input]);
         for (int i = 0; i < v->n; i++)
             report_cell_real(&r, v[k].v[i].value);
     }
@@ -127,26 +138,61 @@ int verdict_print(FILE *f, enum report_format format, const struct coeffs *c,
 /* --- the picture --- */
 
 /* Layout in pixels: panels of the same width, a legend to the right. */
-enum { LEFT = 60, WIDTH = 640, LEGEND = 170, TOP = 30, HEIGHT = 240, GAP = 50, SAMPLES = 1600 };
+enum { LEFT = 60, WIDTH = 640, LEGEND = 250, TOP = 30, HEIGHT = 240, GAP = 50, SAMPLES = 1600 };
 
-static void panel(const struct chart *p, const struct coeffs *c, int n, double lower, double upper)
+/* Curves of the tables, one of those that have the same rows. */
+static void panel(const struct chart *p, const struct candidate *c, int n, double lower,
+                  double upper)
 {
     chart_axes(p);
     chart_mark_x(p, p->log_x ? log10(lower) : lower);
     chart_mark_x(p, p->log_x ? log10(upper) : upper);
     for (int i = 0; i < n; i++) {
+        const struct coeffs *t = &c[i].table;
+        bool drawn = false;
+        for (int k = 0; k < i; k++)
+            drawn |= t->n == c[k].table.n && !memcmp(t->row, c[k].table.row, sizeof t->row);
+        if (drawn)
+            continue;
         chart_curve(p, i, 1.6);
         for (int k = 0; k <= SAMPLES; k++) {
             double x = p->x0 + (p->x1 - p->x0) * k / SAMPLES;
-            double y = coeffs_value(&c[i], p->log_x ? pow(10, x) : x);
+            double y = coeffs_value(t, p->log_x ? pow(10, x) : x);
             chart_to(p, x, p->log_y ? log10(fmax(fabs(1 - y), 1e-30)) : y);
         }
-        chart_curve_end(p, c[i].name);
+        chart_curve_end(p, t->name);
     }
     chart_axes_end(p);
 }
 
-void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double upper)
+/* A point a matrix, in the table's column; off the panel it stands at its edge. */
+static void distances(const struct chart *p, const struct candidate *c, int n)
+{
+    chart_axes(p);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < c[i].trials->n; k++) {
+            double y = log10(trial_distance(&c[i].trials->v[k], &c[i].table));
+            if (isnan(y))
+                continue;
+            fprintf(p->f, "<circle cx='%.1f' cy='%.1f' r='3.5' fill='%s'><title>",
+                    chart_x(p, i + 1), chart_y(p, fmin(fmax(y, p->y0), p->y1)), chart_colour(i));
+            text_xml(p->f, c[i].trials->v[k].name);
+            fprintf(p->f, ": %.4g</title></circle>\n", pow(10, y));
+        }
+    chart_axes_end(p);
+}
+
+static void legend(FILE *f, const struct candidate *c, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char note[32];
+        bool tried = c[i].trials && c[i].trials->n;
+        snprintf(note, sizeof note, tried ? ", %s" : "", coeffs_input_names[c[i].input]);
+        chart_legend(f, LEFT + WIDTH + 12, TOP + 12 + 20 * i, i, c[i].table.name, note);
+    }
+}
+
+void verdict_plot(FILE *f, const struct candidate *c, int n, double lower, double upper)
 {
     struct chart above = { .f = f,
                            .left = LEFT,
@@ -159,7 +205,8 @@ void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double u
                            .y0 = 0,
                            .y1 = 1.5,
                            .title = "f(x)" },
-                 near = above, below = above;
+                 near = above, below = above, points = above;
+    bool tried = n && c[0].trials && c[0].trials->n;
     near.top += HEIGHT + GAP;
     near.log_x = false;
     near.x0 = 0.9 * upper;
@@ -173,11 +220,21 @@ void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double u
     below.log_y = true;
     below.title = "|1 - f(x)|";
     below.x_title = "singular value x of the scaled input";
-    chart_begin(f, LEFT + WIDTH + LEGEND, below.top + HEIGHT + 44);
+    points.top = below.top + HEIGHT + GAP + 20;
+    points.log_x = false;
+    points.log_y = true;
+    points.x0 = 0;
+    points.x1 = n + 1;
+    points.y0 = -3;
+    points.y1 = 0.5;
+    points.title = "distance to the matrix's polar factor, a point a matrix";
+    points.x_title = "the legend's tables, in its order";
+    chart_begin(f, LEFT + WIDTH + LEGEND, (tried ? points.top : below.top) + HEIGHT + 44);
     panel(&above, c, n, lower, upper);
     panel(&near, c, n, lower, upper);
     panel(&below, c, n, lower, upper);
-    for (int i = 0; i < n; i++)
-        chart_legend(f, LEFT + WIDTH + 12, TOP + 12 + 20 * i, i, c[i].name, "");
+    if (tried)
+        distances(&points, c, n);
+    legend(f, c, n);
     chart_end(f);
 }

@@ -1,6 +1,7 @@
 /* verdict.h - all measures of a table in eval.h, as named numbers, printed and drawn.
  *
- *     struct judge j = { .lower = 1e-3, .upper = 1, .trials = &t, .bf16 = true };
+ *     struct candidate c = { .table = table, .input = table.input, .trials = &t };
+ *     struct judge j = { .lower = 1e-3, .upper = 1, .bf16 = true };
  *     struct verdict v;
  *     if ((rc = verdict_of(&v, &c, &j))) return rc;
  *     for (int i = 0; i < v.n; i++) printf("%s %g\n", v.v[i].name, v.v[i].value);
@@ -17,9 +18,15 @@
 enum { VERDICT_MAX = 32 };
 struct judge {
     double lower, upper; /* the interval */
-    const struct trials *trials; /* may be empty */
     bool bf16, gram; /* on the trials, too; gram: the Gram form beside bf16 */
     int rows, cols; /* of which the work is counted; 0: not counted */
+};
+/* A table and what it is judged on. */
+struct candidate {
+    struct coeffs table;
+    const char *drop; /* "first" or "last": the row that it was robbed of; NULL: none */
+    enum coeffs_input input; /* by which the trials are scaled */
+    const struct trials *trials; /* may be empty */
 };
 struct verdict {
     int n;
@@ -28,15 +35,16 @@ struct verdict {
         double value;
     } v[VERDICT_MAX];
 };
-int verdict_of(struct verdict *v, const struct coeffs *c, const struct judge *j) MUST_CHECK;
+int verdict_of(struct verdict *v, const struct candidate *c, const struct judge *j) MUST_CHECK;
 
 /* A line a table, in text a column a table. GPT_SYSTEM: could not be written. */
-int verdict_print(FILE *f, enum report_format format, const struct coeffs *c,
+int verdict_print(FILE *f, enum report_format format, const struct candidate *c,
                   const struct verdict *v, int n) MUST_CHECK;
 
 /* f above and |1 - f| below over a logarithmic x from lower / 10 to 1.3 upper, as SVG; the interval
- * is marked. n is at most VERDICT_CURVES. The caller checks the stream. */
+ * is marked. Where there are trials also each one's distance to its own polar factor, a column of points a table.
+ * n is at most VERDICT_CURVES. The caller checks the stream. */
 enum { VERDICT_CURVES = 8 };
-void verdict_plot(FILE *f, const struct coeffs *c, int n, double lower, double upper);
+void verdict_plot(FILE *f, const struct candidate *c, int n, double lower, double upper);
 
 #endif

@@ -207,13 +207,54 @@ static int spectrum_of_aol(double *a, const struct view *v, struct spectrum *sp)
     return rc;
 }
 
+/* The chain that orthogonalises parameter `label`, and its polar stage: the first chain that has one. */
+static int polar_of(const struct recipe *r, const char *label, const struct chain **c,
+                    const struct stage_use **u)
+{
+    int i = recipe_param(r, label);
+    const struct rule *rule = i < 0 ? NULL : &r->params[i].rule;
+    *u = NULL;
+    for (int k = 0; rule && !*u && k < rule_chains(rule); k++) {
+        *c = &rule->chain[k];
+        *u = chain_stage(*c, STAGE_polar);
+    }
+    if (!*u)
+        return err_set(GPT_INPUT, "its rule, %s, orthogonalises nothing (--of momentum)",
+                       rule ? rule->name : "none");
+    if ((*u)->number[2].value[0] != 0)
+        return err_set(GPT_INPUT,
+                       "its rule, %s, balances lines between, which is not followed here",
+                       rule->name);
+    return 0;
+}
+
+/* What the first row's input is divided by, unless by AOL (gpt-rules(5), polar). */
+static double scale_of(const struct stage_use *u, const struct spectrum *sp)
+{
+    double fourth = 0;
+    if (!stage_has(u, "schatten4"))
+        return 1 / (u->number[0].value[0] * sp->frobenius + u->number[1].value[0]);
+    for (int i = 0; i < sp->n; i++)
+        fourth += pow(sp->sigma[i], 4);
+    return 1 / fmax(pow(fourth, 0.25), 1e-7);
+}
+
+/* Takes a over. */
 static int spectrum_of_view(const struct spectrum_job *j, double *a, const struct view *v,
                             struct spectrum *sp)
 {
-    if (j->aol)
-        return spectrum_of_aol(a, v, sp);
-    int rc = spectrum_of(a, v->shape[0], v->shape[1], sp);
-    free(a);
+    const struct chain *c = NULL;
+    const struct stage_use *u = NULL;
+    int rc = j->update ? polar_of(j->update, v->t->param, &c, &u) : 0;
+    bool aol = j->aol || (u && stage_has(u, "aol"));
+    if (rc || !aol) {
+        rc = rc ? rc : spectrum_of(a, v->shape[0], v->shape[1], sp);
+        free(a);
+    } else {
+        rc = spectrum_of_aol(a, v, sp);
+    }
+    if (!rc && u && sp->n)
+        spectrum_polar(sp, aol ? 1 : scale_of(u, sp), (const double(*)[3])c->polar.row, c->polar.n);
     return rc;
 }
 
@@ -228,9 +269,6 @@ static int one(void *arg, int i)
     end_turn(c, i);
     if (!rc && a && (rc = spectrum_of_view(j, a, v, &c->sp[i])))
         rc = err_prefix("%s: tensor '%s'", tensors_path(j->s), v->name);
-    if (!rc && j->coef && c->sp[i].n)
-        spectrum_polar(&c->sp[i], j->aol ? 1 : 1 / (1.02 * c->sp[i].frobenius + 1e-6), j->coef,
-                       j->ncoef);
     if (j->done) {
         pthread_mutex_lock(&c->lock);
         j->done(j->arg, i);

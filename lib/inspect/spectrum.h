@@ -46,9 +46,10 @@ struct spectrum_job {
     struct tensors *since;
     const struct views *since_v;
     bool aol; /* of what AOL makes of the matrix */
-    const double (*coef)[3]; /* not NULL: spectrum_polar with these, on what AOL or the record's
-                                scale 1 / (1.02 |A|_F + 1e-6) leaves */
-    int ncoef;
+    const struct recipe
+        *update; /* not NULL: of what the polar stage of each parameter's rule makes of the
+                                    matrix, scaled as that says, by its coefficients in exact arithmetic;
+                                    GPT_INPUT: a rule has none */
     void (*done)(void *arg, int i); /* after each, for progress; may be NULL */
     void *arg;
 };

@@ -16,6 +16,8 @@ apart() {
 }
 below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
 
+near() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; exit !(d <= t && -d <= t) }'; }
+
 # column NAME of the line of TABLE in a TSV on stdin
 field() {
     awk -F'\t' -v name="$1" -v table="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i }
@@ -82,7 +84,6 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
             printf "%.9g %.9g %.9g %.9g %.9g\n", low, high, f(1), f(1.02), x
         }' > "$BATS_TEST_TMPDIR/scan"
     read -r low high one more over < "$BATS_TEST_TMPDIR/scan"
-    near() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; exit !(d <= t && -d <= t) }'; }
     near "$(field low you < "$BATS_TEST_TMPDIR/tsv")" "$low" 1e-6       # a point misses an extremum
     near "$(field high you < "$BATS_TEST_TMPDIR/tsv")" "$high" 1e-6     # by f'' h^2 / 8
     near "$(field f_1 you < "$BATS_TEST_TMPDIR/tsv")" "$one" 1e-8
@@ -96,7 +97,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
     [ -z "$stderr" ]
     [[ ${lines[0]} == *record-61*you* ]]
     coeffs eval record-61 --format json --shape 768x3072 |
-        tr -d '\n' | grep -qE '^\[\{"table": "record-61", "rows": 5, .*"gflop_plain": 40\.7[0-9]*, .*\}\]$'
+        tr -d '\n' | grep -qE '^\[\{"table": "record-61", "drop": null, "input": "norm", "rows": 5, .*"gflop_plain": 40\.7[0-9]*, .*\}\]$'
     # none found is null, not a word that JSON has not
     printf '0.1 0 0\n' | coeffs eval - --format json | grep -q '"overshoot": null'
     coeffs eval record-61 you cubic --plot "$BATS_TEST_TMPDIR/x.svg" > /dev/null
@@ -133,14 +134,11 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
 }
 
 # bats test_tags=long
-@test "aol --drop is a table without its first row; a fit is better than that" {
-    cmp <(coeffs aol --drop | rows) <(coeffs show record-61 | rows | sed 1d) || {
-        below "$(apart <(coeffs aol --drop) <(coeffs show record-61 | rows | sed 1d))" 1e-14
-    }
-    cmp <(coeffs aol --drop --from you | rows) <(coeffs show turbo-muon | rows)
+@test "aol: a fit is better than a table without its first row" {
     coeffs aol --distribution gaussian --shape 96x200 -q > "$BATS_TEST_TMPDIR/my.coeffs"
-    coeffs aol --drop > "$BATS_TEST_TMPDIR/drop.coeffs"
-    coeffs eval --aol --distribution gaussian --shape 96x200 --seed 5 turbo-muon \
+    grep -qx '# input: aol' "$BATS_TEST_TMPDIR/my.coeffs"
+    coeffs show record-61 --drop first > "$BATS_TEST_TMPDIR/drop.coeffs"
+    coeffs eval --distribution gaussian --shape 96x200 --seed 5 turbo-muon \
         "$BATS_TEST_TMPDIR/my.coeffs" "$BATS_TEST_TMPDIR/drop.coeffs" > "$BATS_TEST_TMPDIR/tsv"
     below "$(field rms my < "$BATS_TEST_TMPDIR/tsv")" "$(field rms drop < "$BATS_TEST_TMPDIR/tsv")"
     below "$(field rms my < "$BATS_TEST_TMPDIR/tsv")" "$(field rms turbo-muon < "$BATS_TEST_TMPDIR/tsv")"
@@ -170,7 +168,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
                 below "$(field $what spectrum-5 < "$BATS_TEST_TMPDIR/tsv")" "$(field $what $set < "$BATS_TEST_TMPDIR/tsv")"
             done
         done
-        coeffs eval --aol --distribution $kind --shape 768x768 --seed 7 --matrices 1 --bf16 --lower 0.005 \
+        coeffs eval --distribution $kind --shape 768x768 --seed 7 --matrices 1 --bf16 --lower 0.005 \
             aol-4.coeffs aol-2025 aol-nvidia turbo-muon > "$BATS_TEST_TMPDIR/tsv"
         for set in aol-2025 aol-nvidia turbo-muon; do
             for what in rms_in rms_in_bf16; do
@@ -211,6 +209,65 @@ refused() {
     [ "$(grep -c '^ns-coeffs' <<< "$stderr")" -eq 1 ]
 }
 
+# line DROP INPUT COLUMN: of a TSV on stdin
+line() {
+    awk -F'\t' -v drop="$1" -v input="$2" -v name="$3" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i }
+        $2 == drop && $3 == input { print $c; n++ } END { exit n != 1 }'
+}
+
+@test "show --drop leaves out a row, of a published table or a file; the rest of the first's are for AOL" {
+    cd "$BATS_TEST_TMPDIR"
+    cmp <(coeffs show you --drop first | rows) <(coeffs show turbo-muon | rows)
+    coeffs show you --drop first | grep -qx '# input: aol'
+    coeffs show you > you.coeffs
+    cmp <(coeffs show you.coeffs --drop last | rows) <(rows < you.coeffs | sed '$d')
+    run ! grep -q input <(coeffs show you.coeffs --drop last)
+    printf '1 2 3\n' > one
+    run --separate-stderr coeffs show ./one --drop first;   refused 2 'expected two rows or more'
+}
+
+@test "eval judges a table by the input that it is made for, and refuses another in one sentence" {
+    cd "$BATS_TEST_TMPDIR"
+    coeffs eval you turbo-muon --distribution gaussian --shape 24x40 > both
+    [ "$(cut -f1,3 < both | tail -2)" = $'you\tnorm\nturbo-muon\taol' ]
+    (echo '# input: spectral'; coeffs show you | rows) > s.coeffs
+    coeffs eval ./s.coeffs --distribution gaussian --shape 24x40 > s
+    [ "$(cut -f3 < s | tail -1)" = spectral ]
+    [ "$(field sigma_max s < s)" = 1 ]
+    coeffs eval turbo-muon --input aol --distribution gaussian --shape 24x40 | cmp - <(sed 2d both)
+    run --separate-stderr coeffs eval you --input aol --distribution gaussian --shape 24x40
+    refused 2 "you is made for input scaled by its Frobenius norm: leave --input out"
+    run --separate-stderr coeffs eval turbo-muon --input norm --distribution gaussian --shape 24x40
+    refused 2 "turbo-muon is made for input scaled by AOL: leave --input out"
+    run --separate-stderr "$GPT_BIN/gpt-train" -r tiny -s optimizer.coeffs=./s.coeffs --plan
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"scaled by its largest singular value, and no optimizer scales so"* ]]
+}
+
+# Without AOL the matrix's polar factor is the scaled one's; AOL puts the values within (0, 1] and moves the factor.
+@test "eval --drop: first and last row left out, with AOL and without, in one command and a picture" {
+    cd "$BATS_TEST_TMPDIR"
+    coeffs eval you --drop first --drop last --distribution gaussian --distribution levy --shape 48x64 --bf16 \
+        --plot x.svg > tsv
+    [ "$(cut -f2,3 < tsv | tail -n +2)" = $'first\tnorm\nfirst\taol\nlast\tnorm\nlast\taol' ]
+    for drop in first last; do
+        [ "$(line $drop norm polar < tsv)" = "$(line $drop norm rms < tsv)" ]
+        [ "$(line $drop norm aol_shift < tsv)" = 0 ]
+        below "$(line $drop aol rms < tsv)" "$(line $drop aol polar < tsv)"
+        below 0.001 "$(line $drop aol aol_shift < tsv)"
+        below "$(line $drop norm sigma_max < tsv)" "$(line $drop aol sigma_max < tsv)"
+        below "$(line $drop aol sigma_max < tsv)" 1.000001
+        for input in norm aol; do   # bf16 adds some 0.002 to each value
+            near "$(line $drop $input polar_bf16 < tsv)" "$(line $drop $input polar < tsv)" 0.03
+        done
+    done
+    # a row's work is done by AOL: it costs less to lose the first of them then
+    below "$(line first aol rms < tsv)" "$(line first norm rms < tsv)"
+    [ "$(grep -c "<circle" x.svg)" -eq 16 ]                # 4 lines, 2 matrices of 2 kinds
+    [ "$(grep -c "class='curve'" x.svg)" -eq 10 ]          # 2 tables in 3 panels, a legend of 4
+    coeffs eval you --drop last --input norm --distribution gaussian --shape 48x64 | cut -f2,3 | sed 1d | grep -qx "last	norm"
+}
+
 @test "a mistake in the options is exit 2 with one message" {
     run --separate-stderr coeffs;                                   refused 2 'expected polar, list, show'
     run --separate-stderr coeffs nothing;                           refused 2 "found 'nothing'"
@@ -223,19 +280,23 @@ refused() {
     run --separate-stderr coeffs polar --bf16;                      refused 2 '--bf16 is not an option of polar'
     run --separate-stderr coeffs polar file;                        refused 2 "'file' is one operand too many"
     run --separate-stderr coeffs show;                              refused 2 'expected TABLE, found 0 operands'
-    run --separate-stderr coeffs show none;                         refused 2 "no set 'none'"
+    run --separate-stderr coeffs show none;                         refused 2 "'none': no such set"
     run --separate-stderr coeffs eval;                              refused 2 'expected TABLE..., found 0 operands'
     run --separate-stderr coeffs eval none;                         refused 2 "'none': no such set"
     run --separate-stderr coeffs eval you --lower 2;                refused 2 '0 < lower < upper'
-    run --separate-stderr coeffs eval you --bf16;                   refused 2 'need matrices'
+    run --separate-stderr coeffs eval you --bf16;                   refused 2 '--bf16 needs matrices'
     run --separate-stderr coeffs eval you --shape 12;               refused 2 '--shape'
     run --separate-stderr coeffs eval you --distribution odd;       refused 2 '--distribution'
     run --separate-stderr coeffs eval - --spectrum -;               refused 2 'read once only'
     run --separate-stderr coeffs eval you --bank mlp;               refused 2 '--bank is of a --checkpoint'
     run --separate-stderr coeffs eval you --matrices 9;             refused 2 'expected --distribution'
     run --separate-stderr coeffs eval you --plot -;                 refused 2 '--plot'
-    run --separate-stderr coeffs aol --drop --spectrum x;           refused 2 '--drop fits nothing'
-    run --separate-stderr coeffs aol --drop --shape 8x8;            refused 2 '--drop fits nothing'
+    run --separate-stderr coeffs aol --drop first;                  refused 2 '--drop is not an option of aol'
+    run --separate-stderr coeffs show you --drop all;               refused 2 '--drop'
+    run --separate-stderr coeffs show you --drop first --drop last; refused 2 'expected one row'
+    run --separate-stderr coeffs eval you --drop last;              refused 2 '--drop needs matrices'
+    run --separate-stderr coeffs eval you --input norm;             refused 2 '--input needs matrices'
+    run --separate-stderr coeffs eval you --input odd;              refused 2 '--input'
     run --separate-stderr coeffs fit;                               refused 2 'what to fit to'
     run --separate-stderr coeffs fit --distribution levy --lower 1; refused 2 'lower < upper'
     run --separate-stderr coeffs fit --distribution levy --from you --iters 4; refused 2 'expected 4'

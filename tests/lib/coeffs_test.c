@@ -333,10 +333,35 @@ static void test_tables(void)
             fclose(f);
         }
         CHECK_OK(coeffs_read(&again, path));
-        CHECK(again.n == c.n && again.aol == c.aol && c.aol == coeffs_set_at(i)->aol);
+        CHECK(again.n == c.n && again.input == c.input && c.input == coeffs_set_at(i)->input);
         CHECK(!memcmp(again.row, c.row, (size_t)c.n * sizeof c.row[0]));
     }
     CHECK_ERR(coeffs_set_get(&c, "none"), GPT_USAGE, "no set 'none'");
+}
+
+/* What a table is made for, and what is left of it. */
+static void test_input(void)
+{
+    double row[4][3];
+    struct coeffs c;
+    bool aol;
+    int n;
+    CHECK_OK(coeffs_read(&c, written("# input: spectral \r\n1 2 3\n")));
+    CHECK_EQ(c.input, INPUT_SPECTRAL);
+    CHECK_OK(coeffs_read(&c, written("# input: aolx\n# input: \n1 2 3\n")));
+    CHECK_EQ(c.input, INPUT_NORM);
+    CHECK_ERR(coeffs_load(written("# input: spectral\n1 2 3\n"), row, 4, &n, &aol), GPT_INPUT,
+              "no optimizer scales so");
+    CHECK_EQ(coeffs_input_parse("aol"), INPUT_AOL);
+    CHECK_EQ(coeffs_input_parse("none"), COEFFS_INPUTS);
+    CHECK_OK(coeffs_read(&c, written("1 2 3\n4 5 6\n7 8 9\n")));
+    CHECK_OK(coeffs_drop(&c, true));
+    CHECK(c.n == 2 && c.row[0][0] == 1 && c.row[1][2] == 6 && c.input == INPUT_NORM);
+    CHECK_OK(coeffs_drop(&c, false));
+    CHECK(c.n == 1 && c.row[0][0] == 4 && c.input == INPUT_AOL);
+    CHECK(strstr(c.name, " without its last without its first") != NULL);
+    CHECK_ERR(coeffs_drop(&c, false), GPT_USAGE, "two rows or more");
+    CHECK_EQ(c.n, 1);
 }
 
 static void test_svals(void)
@@ -396,6 +421,7 @@ int main(void)
     test_properties();
     test_options();
     test_tables();
+    test_input();
     test_svals();
     return check_done();
 }

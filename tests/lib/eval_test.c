@@ -1,4 +1,5 @@
 /* eval_test.c - judgements of tables against brute force, of matrices against the op. */
+#include <lapacke.h>
 #include <stdlib.h>
 #include "types/dtype.h"
 #include "base/rng.h"
@@ -173,6 +174,79 @@ static void test_aol(void)
     CHECK_ERR(trial_of_matrix(&t, &m, "t", 0), GPT_INPUT, "finite");
 }
 
+/* p (n x m) becomes the polar factor of x by LAPACK's other SVD, of the first `rank` singular values. */
+static double factor_of(double *p, const double *x, int n, int m, int rank)
+{
+    double *a = malloc((size_t)n * m * sizeof *a), *s = malloc((size_t)n * 2 * sizeof *s);
+    double *u = malloc((size_t)n * n * sizeof *u), *vt = malloc((size_t)n * m * sizeof *vt);
+    memcpy(a, x, (size_t)n * m * sizeof *a);
+    CHECK_EQ(LAPACKE_dgesvd(LAPACK_ROW_MAJOR, 'S', 'S', n, m, a, m, s, u, n, vt, m, s + n), 0);
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < m; k++) {
+            p[r * m + k] = 0;
+            for (int i = 0; i < rank; i++)
+                p[r * m + k] += u[r * n + i] * vt[i * m + k];
+        }
+    double largest = s[0];
+    free(a), free(s), free(u), free(vt);
+    return largest;
+}
+
+/* x (n x m) scaled as the input says, by its definition. */
+static void scale_by(double *x, int n, int m, enum coeffs_input input, double largest)
+{
+    double squares = 0, *sums = calloc((size_t)n, sizeof *sums);
+    for (int i = 0; i < n * m; i++)
+        squares += x[i] * x[i];
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < n; k++) {
+            double dot = 0;
+            for (int j = 0; j < m; j++)
+                dot += x[r * m + j] * x[k * m + j];
+            sums[r] += fabs(dot);
+        }
+    for (int i = 0; i < n * m; i++)
+        x[i] /= input == INPUT_AOL        ? sqrt(sums[i / m])
+                : input == INPUT_SPECTRAL ? largest
+                                          : 1.02 * sqrt(squares) + 1e-6;
+    free(sums);
+}
+
+/* One row on the matrix itself: x <- (a + b A + c A A) x, A = x x'. */
+static void one_row(double *x, int n, int m, const double *c)
+{
+    double *a = malloc((size_t)n * n * sizeof *a), *z = malloc((size_t)n * n * sizeof *z);
+    double *y = malloc((size_t)n * m * sizeof *y);
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < n; k++) {
+            a[r * n + k] = 0;
+            for (int j = 0; j < m; j++)
+                a[r * n + k] += x[r * m + j] * x[k * m + j];
+        }
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < n; k++) {
+            z[r * n + k] = (r == k ? c[0] : 0) + c[1] * a[r * n + k];
+            for (int j = 0; j < n; j++)
+                z[r * n + k] += c[2] * a[r * n + j] * a[j * n + k];
+        }
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < m; k++) {
+            y[r * m + k] = 0;
+            for (int j = 0; j < n; j++)
+                y[r * m + k] += z[r * n + j] * x[j * m + k];
+        }
+    memcpy(x, y, (size_t)n * m * sizeof *x);
+    free(a), free(z), free(y);
+}
+
+static double apart(const double *x, const double *y, int count, int rank)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += (x[i] - y[i]) * (x[i] - y[i]);
+    return sqrt(sum / rank);
+}
+
 /* trial_rounded against the optimizer's op on the same input, through |X v_i - u_i|. Both round at the
  * same places; a tie that falls differently is 2^-8 in one element, so the norms agree to 2%. */
 static void test_bf16(int rows, int cols, bool aol, bool gram)
@@ -184,7 +258,8 @@ static void test_bf16(int rows, int cols, bool aol, bool gram)
     struct ops *o;
     int n = t.rows, m = t.cols;
     bool tall = rows > cols;
-    double coef[10][3], *e = malloc((size_t)n * sizeof *e), sum = 0, want = 0;
+    double coef[10][3], *e = malloc((size_t)n * sizeof *e), sum = 0, want = 0, distance = 0;
+    double *own = malloc((size_t)n * m * sizeof *own), *p = malloc((size_t)n * m * sizeof *p);
     uint16_t *x = malloc((size_t)n * (size_t)m * sizeof *x);
     CHECK_OK(ops_cpu_new(&o));
     for (int i = 0; i < c.n; i++)
@@ -192,9 +267,9 @@ static void test_bf16(int rows, int cols, bool aol, bool gram)
     for (int r = 0; r < n; r++)
         for (int k = 0; k < m; k++)
             x[tall ? (size_t)k * n + r : (size_t)r * m + k] =
-                bf16_from_f32(t.input[(size_t)r * m + k]);
+                bf16_from_f32(t.scaled[(size_t)r * m + k]);
     o->polar(o, tensor_of(x, DT_BF16, rows, cols), 1, (const double(*)[3])coef, c.n, how);
-    CHECK_OK(trial_rounded(&t, &c, form, NULL, e));
+    CHECK_OK(trial_rounded(&t, &c, form, NULL, e, &distance));
     for (int i = 0; i < t.n; i++) {
         double off = 0;
         for (int r = 0; r < n; r++) {
@@ -209,8 +284,66 @@ static void test_bf16(int rows, int cols, bool aol, bool gram)
         want += off;
     }
     CHECK_NEAR(sqrt(sum / want), 1, 0.02);
+    /* The polar factor of what was given, by a scale the same as of the matrix. */
+    for (int i = 0; i < n * m; i++)
+        own[i] = t.scaled[i];
+    factor_of(p, own, n, m, n);
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < m; k++)
+            own[r * m + k] = bf16_to_f32(x[tall ? (size_t)k * n + r : (size_t)r * m + k]);
+    CHECK_NEAR(distance / apart(own, p, n * m, n), 1, 0.02);
     o->free(o);
-    free(e), free(x);
+    free(e), free(x), free(own), free(p);
+    trial_release(&t);
+}
+
+/* The distance to the matrix's own polar factor, of the matrix iterated by itself; and AOL's shift. `rank` of n
+ * singular values are not zero. */
+static void test_polar(int n, int m, int rank, enum coeffs_input input)
+{
+    static const int flag[] = { 0, TRIAL_SPECTRAL, TRIAL_AOL };
+    struct coeffs c = set("you");
+    struct matrix g;
+    struct trial t;
+    double sigma[64], *p = malloc((size_t)n * m * sizeof *p),
+                      *q = malloc((size_t)n * m * sizeof *q);
+    for (int i = 0; i < rank; i++)
+        sigma[i] = 5 / (1.0 + i);
+    CHECK_OK(matrix_with_svals(&g, n, m, sigma, rank, 3, 1));
+    CHECK_OK(trial_of_matrix(&t, &g, "t", flag[input] | TRIAL_VECTORS));
+    CHECK_EQ(t.n, rank);
+    CHECK_EQ(t.input, input);
+    double largest = factor_of(p, g.x, n, m, rank);
+    scale_by(g.x, n, m, input, largest);
+    largest = factor_of(q, g.x, n, m, rank);
+    CHECK_NEAR(t.x[0], largest,
+               1e-10); /* rounding, times the condition of the factor: some 10 here */
+    CHECK_NEAR(t.shift, input == INPUT_AOL ? apart(p, q, n * m, rank) : 0, 1e-10);
+    for (int i = 0; i < c.n; i++)
+        one_row(g.x, n, m, c.row[i]);
+    CHECK_NEAR(trial_distance(&t, &c), apart(g.x, p, n * m, rank), 1e-10);
+    struct trials l = { 1, &t };
+    if (input != INPUT_AOL || n == 1)
+        CHECK_NEAR(eval_polar(&c, &l), eval_trials(&c, &l, 0).rms, 1e-12);
+    else
+        CHECK(eval_polar(&c, &l) > eval_trials(&c, &l, 0).rms);
+    trial_release(&t);
+    matrix_release(&g);
+    free(p), free(q);
+}
+
+static void test_polar_errors(void)
+{
+    for (int k = 0; k < COEFFS_INPUTS; k++) {
+        enum coeffs_input input = (enum coeffs_input)k;
+        test_polar(1, 3, 1, input);
+        test_polar(7, 7, 7, input);
+        test_polar(24, 40, 24, input);
+        test_polar(24, 40, 20, input);
+    }
+    struct trial t = one_trial(MATRIX_GAUSSIAN, 5, 9, TRIAL_AOL);
+    struct coeffs c = set("you");
+    CHECK(isnan(trial_distance(&t, &c))); /* not known without vectors */
     trial_release(&t);
 }
 
@@ -239,10 +372,10 @@ static void test_spread(void)
     CHECK(isnan(eval_trials(&c, &first, 1).rms));
     CHECK_NEAR(exact.max, worst, 1e-14);
     /* bf16 adds some 0.2% of the mean singular value, so errors move by a few hundredths. */
-    CHECK_OK(eval_rounded(&c, &l, 0, 0, &rounded, NULL));
+    CHECK_OK(eval_rounded(&c, &l, 0, 0, &rounded, NULL, NULL));
     CHECK_NEAR(rounded.rms, exact.rms, 0.03);
     CHECK(rounded.rms != exact.rms);
-    CHECK_ERR(eval_rounded(&seven, &l, 0, 0, &rounded, NULL), GPT_INPUT, "four numbers");
+    CHECK_ERR(eval_rounded(&seven, &l, 0, 0, &rounded, NULL, NULL), GPT_INPUT, "four numbers");
     trial_release(&t[0]);
     trial_release(&t[1]);
 }
@@ -312,6 +445,7 @@ int main(void)
     test_bf16(24, 40, false, true);
     test_bf16(64, 24, false, true);
     test_bf16(1100, 20, true, true);
+    test_polar_errors();
     test_spread();
     test_too_wide();
     test_linprog();

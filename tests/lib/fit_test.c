@@ -94,8 +94,8 @@ static void test_unseen(enum matrix_kind kind, int rows, int cols, bool aol, boo
         CHECK_OK(coeffs_set_get(&c, coeffs_set_at(i)->name));
         theirs = eval_trials(&c, &unseen, 0);
         if (bf16) {
-            CHECK_OK(eval_rounded(&f.table, &unseen, o.how, 0, &ours, NULL));
-            CHECK_OK(eval_rounded(&c, &unseen, o.how, 0, &theirs, NULL));
+            CHECK_OK(eval_rounded(&f.table, &unseen, o.how, 0, &ours, NULL, NULL));
+            CHECK_OK(eval_rounded(&c, &unseen, o.how, 0, &theirs, NULL, NULL));
         }
         CHECK(ours.rms < theirs.rms);
     }
@@ -121,8 +121,8 @@ static void test_honest(const char *from, enum fit_objective what, bool bf16)
     CHECK_NEAR(f.exact_before, what == FIT_MAX ? before.max : before.rms, 1e-12);
     CHECK_NEAR(f.exact_after, what == FIT_MAX ? after.max : after.rms, 1e-12);
     if (bf16) {
-        CHECK_OK(eval_rounded(&start, &l, o.how, 0, &before, NULL));
-        CHECK_OK(eval_rounded(&f.table, &l, o.how, 0, &after, NULL));
+        CHECK_OK(eval_rounded(&start, &l, o.how, 0, &before, NULL, NULL));
+        CHECK_OK(eval_rounded(&f.table, &l, o.how, 0, &after, NULL, NULL));
     }
     CHECK_NEAR(f.before, what == FIT_MAX ? before.max : before.rms, 1e-12);
     CHECK_NEAR(f.after, what == FIT_MAX ? after.max : after.rms, 1e-12);
