@@ -168,27 +168,43 @@ static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
     return s;
 }
 
-/* Bytes of all ranks for matrices in bf16 that the cuts of one flat buffer split: each of k ranks
- * that hold a piece receives the others'. */
-static double flat_gathers(const struct recipe *r, int ranks)
+/* What ZeRO-1 on one flat buffer costs where matrices are orthogonalised whole: each of the k ranks that hold a piece
+ * of one gathers the others' in bf16, and orthogonalises it as well. */
+struct flat {
+    double gathered; /* bytes of all ranks for that */
+    double flops, most; /* of all ranks, and of the one with most */
+    double once; /* of all matrices, once */
+};
+
+static struct flat flat_buffer(const struct recipe *r, int ranks)
 {
-    double whole = 0, at = 0, bytes = 0;
+    struct flat f = { 0 };
+    double whole = 0, at = 0, each[MAX_RANKS] = { 0 };
     for (int i = 0; i < r->n_params; i++)
         if (is_bank(&r->params[i]))
             whole += (double)(r->params[i].matrices * r->params[i].rows * r->params[i].cols);
     for (int i = 0; i < r->n_params; i++)
         for (int64_t m = 0; is_bank(&r->params[i]) && m < r->params[i].matrices; m++) {
-            double n = (double)(r->params[i].rows * r->params[i].cols);
-            double pieces = ceil((at + n) * ranks / whole) - floor(at * ranks / whole);
-            bytes += 2 * n * (pieces - 1);
+            double n = (double)(r->params[i].rows * r->params[i].cols), cost = share_cost(r, i);
+            int first = (int)floor(at * ranks / whole), end = (int)ceil((at + n) * ranks / whole);
+            f.gathered += 2 * n * (end - first - 1);
+            f.once += cost;
+            for (int k = first; k < end && k < MAX_RANKS; k++)
+                each[k] += cost;
             at += n;
         }
-    return bytes;
+    for (int k = 0; k < ranks && k < MAX_RANKS; k++) {
+        f.flops += each[k];
+        f.most = fmax(f.most, each[k]);
+    }
+    return f;
 }
 
-/* Bytes of NorMuon's parameters beside those of AdamW under ZeRO-1 on one flat buffer. */
-static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
+/* Bytes of NorMuon's parameters beside those of AdamW under ZeRO-1 on one flat buffer, and FLOPs of a step's
+ * orthogonalisation: of all ranks, and of the rank with most, here `most`. */
+static void plan_ratios(const struct recipe *r, int ranks, double most, struct report *out)
 {
+    struct flat split = flat_buffer(r, ranks);
     double here = 0, flat = 0;
     for (int i = 0; i < r->n_params; i++) {
         const struct param_spec *p = &r->params[i];
@@ -202,11 +218,13 @@ static void plan_ratios(const struct recipe *r, int ranks, struct report *out)
         if (p->comms == COMMS_REPLICATED)
             here += ring_bytes(r, p, ranks) * ranks;
     }
-    report_table(out, "ratio", NULL, "optimizer:s:bytes_sent_for_NorMuon ratio:f3");
-    report_row(out, "AdamW, ZeRO-1 on one flat buffer", 1.0);
+    report_table(out, "ratio", NULL,
+                 "optimizer:s:bytes_sent_for_NorMuon ratio:f3 "
+                 "flops:f1:GFLOP,_all_ranks most:f1:GFLOP,_most_of_a_rank");
+    report_row(out, "AdamW, ZeRO-1 on one flat buffer", 1.0, 0.0, 0.0);
     report_row(out, "Muon, ZeRO-1 on one flat buffer, split matrices gathered",
-               (flat + flat_gathers(r, ranks)) / flat);
-    report_row(out, "here: whole matrices", here / flat);
+               (flat + split.gathered) / flat, split.flops / 1e9, split.most / 1e9);
+    report_row(out, "here: whole matrices", here / flat, split.once / 1e9, most / 1e9);
 }
 
 static void plan_shares(const struct recipe *r, int ranks, struct report *out)
@@ -234,7 +252,7 @@ static void plan_shares(const struct recipe *r, int ranks, struct report *out)
     }
     report_line(out, "imbalance", "imbalance of orthogonalisation: %.3f (largest by mean)",
                 most / mean);
-    plan_ratios(r, ranks, out);
+    plan_ratios(r, ranks, most, out);
 }
 
 static void plan_comm(const struct recipe *r, int ranks, struct report *out)

@@ -16,7 +16,8 @@ load few_steps
 
 # Of 40 matrices of 768^2 at 9.06 GFLOP and 24 of 3072 x 768 at 29.45 (orthogonalisation.md 6, T = 5): each is some rank's,
 # and the longest-processing-time rule leaves no rank more than the mean and a matrix. The middle ratio: cuts of one flat
-# buffer of 64 matrices, each of which sends 2 bytes an element once more (optimizers.md 2.6).
+# buffer of 64 matrices, each of which sends 2 bytes an element once more and has its matrix orthogonalised once more
+# (optimizers.md 2.6).
 @test "--plan at 3, 8, 24 and 64 ranks: matrices, imbalance, bytes and ratios" {
     for n in 3 8 24 64; do
         run --separate-stderr "$GPT_BIN/gpt-train" --plan -r "$GPT_SHARE/recipes/record-61.recipe" --ranks $n \
@@ -33,13 +34,29 @@ load few_steps
                 sent += k * $8
             }
             /^imbalance/ { imbalance = $4 }
-            /^AdamW, ZeRO-1/ { adamw = $NF } /^Muon, ZeRO-1/ { flat = $NF } /^here: whole/ { here = $NF }
+            /^AdamW, ZeRO-1/ { adamw = $(NF - 2); none = $(NF - 1) + $NF }
+            /^Muon, ZeRO-1/ { flat = $(NF - 2); twice = $(NF - 1); fullest = $NF }
+            /^here: whole/ { here = $(NF - 2); once = $(NF - 1); ours = $NF }
+            # matrices of which [from, to) of the flat buffer has a piece, of n of a size that begin at `at`
+            function pieces(from, to, at, size, n,  first, last) {
+                from = from > at ? from - at : 0; to = to < at + n * size ? to - at : n * size
+                if (from >= to) return 0
+                first = int(from / size); last = int(to / size); if (last * size < to) last++
+                return last - first
+            }
             END {
                 mean = (40 * one + 24 * four) / n; whole = 40 * small + 24 * large
                 for (c = 1; c < n; c++) { # a cut at `at` splits a matrix unless it lies between two
                     at = whole * c / n; rest = at <= 40 * small ? at % small : (at - 40 * small) % large
                     if (rest > 0) extra += 2 * (at < 40 * small ? small : large)
                 }
+                for (k = 0; k < n; k++) { # a rank orthogonalises what it has a piece of
+                    a = pieces(whole * k / n, whole * (k + 1) / n, 0, small, 40) * one
+                    a += pieces(whole * k / n, whole * (k + 1) / n, 40 * small, large, 24) * four
+                    sum += a; if (a > top) top = a
+                }
+                if (!near(twice, sum, 0.06) || !near(fullest, top, 0.06) || !near(once, mean * n, 0.06) ||
+                    !near(ours, most, 0.06) || none != 0 || twice < once) { print "flat", twice, sum, fullest, top, once, ours; bad = 1 }
                 # and five tables of 50304 x 768, all in bf16; replicated ones are a few kB
                 bytes = (whole + 5 * 50304 * 768) * 4 * (n - 1) / 1e6
                 print n, ranks, micro, attn, mlp, imbalance, most / mean, adamw, flat, here, sent, bytes
