@@ -21,8 +21,8 @@
 
 struct options {
     const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace;
-    int64_t ranks, threads, gpus, memory, keep, bench, stage;
-    double ranks_timeout;
+    int64_t ranks, threads, gpus, memory, keep, bench, stage, estimate;
+    double ranks_timeout, bandwidth;
     char *gpu_path;
     struct opt_list set;
     bool plan, recipes, rules, profile, no_graph, no_verify, wide, quiet, progress, fit;
@@ -253,6 +253,8 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .no_graph = o->no_graph,
         .no_verify = o->no_verify,
         .bench = (int)o->bench,
+        .estimate = (int)o->estimate,
+        .bandwidth = o->bandwidth,
         .profile = o->profile,
         .wide = o->wide,
         .trace = o->trace,
@@ -372,6 +374,10 @@ static int check_options(struct options *o)
     if ((o->profile || o->trace) && !(o->bench && cuda))
         return err_set(GPT_USAGE, "%s needs --bench and --device cuda",
                        o->profile ? "--profile" : "--trace");
+    if (o->estimate && !o->bench)
+        return err_set(GPT_USAGE, "--estimate needs --bench");
+    if (o->bandwidth > 0 && !o->estimate)
+        return err_set(GPT_USAGE, "--bandwidth needs --estimate");
     if (o->stage >= 0 && !o->profile && !o->trace)
         return err_set(GPT_USAGE, "--stage needs --profile or --trace");
     if ((o->no_graph || o->ranks_timeout > 0 || o->gpu_path) && !cuda)
@@ -443,6 +449,10 @@ int main(int argc, char **argv)
                    "GPUs: launch each kernel instead of one graph a step"),
         OPT_NUMBER("bench", "N", &o.bench, 1, 1e6,
                    "time N pairs of steps of each stage without data; print a table"),
+        OPT_NUMBER("estimate", "N", &o.estimate, 1, MAX_RANKS,
+                   "with --bench: the whole run's time on N ranks, from these"),
+        OPT_REAL("bandwidth", "GB/S", &o.bandwidth, 0, 1e6,
+                 "with --estimate: what a rank sends (294; on a CPU half of a copy)"),
         OPT_SWITCH(0, "profile", &o.profile, "with --bench on a GPU: a row for each kernel"),
         OPT_TEXT(0, "trace", "FILE", &o.trace,
                  "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress"),

@@ -17,6 +17,7 @@
 #include "base/report.h"
 #include "base/rng.h"
 #include "base/stats.h"
+#include "train/estimate.h"
 #include "train/rank.h"
 
 enum { WARM = 2 }; /* warm-up rounds */
@@ -459,6 +460,77 @@ static int profile_or_trace(struct rank *k, int n, FILE *f)
     return rc;
 }
 
+/* The measured times of a stage. */
+static struct stage_time time_of(const struct stage_bench *s, int stage, int n,
+                                 double *const ms[FORMS], double *scratch)
+{
+    struct stage_time t = { .stage = stage, .ranks = s->k->world };
+    t.optim = difference(ms[MUTED], ms[MODEL], n, scratch).value;
+    t.exposed = s->k->world > 1 ? difference(ms[STEP], ms[MUTED], n, scratch).value : 0;
+    t.model = stats_median(ms[MODEL], n);
+    t.step = stats_median(ms[STEP], n);
+    return t;
+}
+
+/* Bytes/s that a rank sends within one host: all-gathers between two H100 (performance.md 2); on a CPU, whose ranks
+ * read each other's memory, half of what a copy moves. */
+static double usual_send(const struct rates *at, bool cpu) { return cpu ? at->copy / 2 : 294e9; }
+
+/* The run's time on so many ranks, stage by stage, and what that assumes. */
+static int put_estimate(const struct rank *k, struct stage_time *t, const struct rates *rates,
+                        bool cpu, FILE *f)
+{
+    const struct run_options *o = k->run->opt;
+    const struct recipe *r = k->run->recipe;
+    const struct estimate_rates at = { .products = rates->products,
+                                       .copy = rates->copy,
+                                       .send = o->bandwidth == 0 ? usual_send(rates, cpu)
+                                                                 : 1e9 * o->bandwidth };
+    double least = 0, most = 0, cut, all = estimate_update(r, k->world, &at, &cut);
+    int steps[MAX_STAGES], n = 0;
+    struct report out;
+    estimate_steps(r, steps);
+    report_begin(&out, f, report_format_of(NULL, o->wide));
+    report_table(
+        &out, "estimate", NULL,
+        "stage:s steps:i ranks:i micros:i fwd_bwd_ms:f3 optim_ms:f3 sent_MB:f1 least_ms:f3 "
+        "most_ms:f3 least_s:f1 most_s:f1");
+    for (int i = 0; i + 1 < r->n_stages; i++) {
+        struct stage_estimate e = estimate_stage(r, &t[i], o->estimate, &at);
+        char stage[16];
+        snprintf(stage, sizeof stage, "%d", i);
+        report_row(&out, stage, (int64_t)steps[i], (int64_t)o->estimate, (int64_t)e.micros, e.model,
+                   e.optim, e.sent / 1e6, e.least, e.most, e.least * steps[i] / 1e3,
+                   e.most * steps[i] / 1e3);
+        least += e.least * steps[i] / 1e3;
+        most += e.most * steps[i] / 1e3;
+        n += steps[i];
+    }
+    report_row(&out, "run", (int64_t)n, (int64_t)o->estimate, REPORT_NONE, NAN, NAN, NAN, NAN, NAN,
+               least, most);
+    report_line(&out, "assumes",
+                "the run's steps alone, those of the extension as the stage before; no data, "
+                "validation, checkpoints or capture of graphs");
+    if (o->estimate != k->world) {
+        report_line(&out, "assumes",
+                    "forward and backward go with micro-batches, %d a rank at most for %d; ranks "
+                    "as fast as the measured ones",
+                    rank_micros(r->data.chunks, 0, o->estimate), k->micros);
+        report_line(&out, "assumes",
+                    "the optimizer goes with the least time of its products and bytes, %.1f%% of "
+                    "it cut by rank",
+                    100 * cut / all);
+        report_line(&out, "assumes",
+                    "communication: at least %s, at most all that is sent, at %.4g GB/s (%s)",
+                    k->world > 1 ? "what was exposed, times the bytes sent" : "none exposed",
+                    at.send / 1e9,
+                    o->bandwidth > 0 ? "--bandwidth"
+                    : cpu            ? "half of a copy here"
+                                     : "between two H100 of a host");
+    }
+    return report_end(&out);
+}
+
 static void print_row(const struct stage_bench *s, int stage, int n, double *const ms[FORMS],
                       double *scratch, const struct rates *rates, struct report *out)
 {
@@ -477,7 +549,7 @@ static void print_row(const struct stage_bench *s, int stage, int n, double *con
 }
 
 static int bench_stage(struct rank *k, int stage, int n, const struct rates *rates,
-                       struct report *out)
+                       struct report *out, struct stage_time *t)
 {
     struct stage_bench s;
     double *ms[FORMS], *scratch = calloc((size_t)n * (FORMS + 1), sizeof *scratch);
@@ -492,8 +564,10 @@ static int bench_stage(struct rank *k, int stage, int n, const struct rates *rat
         rc = step_plans_make(&s.muted_plans, k->run->recipe, k->world, false);
         rc = rc ? rc : capture_model(&s);
     }
-    if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0)
+    if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0) {
+        *t = time_of(&s, stage, n, ms, scratch);
         print_row(&s, stage, n, ms, scratch, rates, out);
+    }
     stage_release(&s);
     free(scratch);
     return rc;
@@ -503,6 +577,7 @@ int bench_rank(struct rank *k, int n, FILE *f)
 {
     const struct recipe *r = k->run->recipe;
     struct rates rates = H200;
+    struct stage_time times[MAX_STAGES];
     struct report out;
     char title[160];
     bool cpu = !strcmp(k->ops->device, "cpu");
@@ -521,10 +596,12 @@ int bench_rank(struct rank *k, int n, FILE *f)
                      "ratio:f2 MiB:f0 saved_MB:f1 product_TFLOP_s:f3 copy_GB_s:f1");
     }
     for (int i = 0; i + 1 < r->n_stages && !rc; i++)
-        rc = bench_stage(k, i, n, &rates, &out);
+        rc = bench_stage(k, i, n, &rates, &out, &times[i]);
     if (k->rank == 0) {
         int end = report_end(&out);
         rc = rc ? rc : end;
+        if (!rc && k->run->opt->estimate)
+            rc = put_estimate(k, times, &rates, cpu, f);
     }
     /* One stage only: in a second one CUPTI (13.0) attributes times to the wrong kernels. */
     if ((k->run->opt->profile || k->run->opt->trace) && !rc)

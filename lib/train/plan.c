@@ -40,6 +40,12 @@ static double ring_bytes(const struct recipe *r, const struct param_spec *s, int
     return ring_reduce(r, s, ranks) + after * sent_share(r, s) * (ranks - 1) / ranks;
 }
 
+double plan_ring_bytes(const struct recipe *r, int param, int ranks)
+{
+    double codes = param == recipe_param(r, "lm_head") ? (double)head_fp8_bytes(r) : 0;
+    return ring_bytes(r, &r->params[param], ranks) + codes * (ranks - 1) / ranks;
+}
+
 static void plan_params(const struct recipe *r, int ranks, struct report *out)
 {
     static const char *const comms[] = { "replicated", "sharded", "sparse" };
@@ -267,7 +273,7 @@ static void plan_comm(const struct recipe *r, int ranks, struct report *out)
         if (i != r->order.tied_embed)
             odd += b;
         untied += b;
-        mean += (b + (i == recipe_param(r, "lm_head") ? copy : 0)) / r->params[i].every;
+        mean += plan_ring_bytes(r, i, ranks) / r->params[i].every;
         parted |= rule_is_adam(&r->params[i].rule) && r->params[i].every != r->optimizer.adam.every;
         sparse += r->params[i].comms == COMMS_SPARSE ? ring_reduce(r, &r->params[i], ranks) : 0;
     }

@@ -131,6 +131,9 @@ struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, boo
 /* -- memory.c: takes all memory of a rank on k->ops; m: the bytes of its parts, but for m->ops */
 int rank_memory(struct rank *k, struct run_memory *m) MUST_CHECK;
 
+/* -- plan.c: bytes of a parameter that a rank sends in a ring, its gradient's reduction and what is gathered */
+double plan_ring_bytes(const struct recipe *r, int param, int ranks);
+
 /* -- bench.c: times n pairs of steps a stage; a table on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 

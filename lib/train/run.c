@@ -458,6 +458,8 @@ int run_train(const struct run_options *o)
     run.log = (struct runlog){ .f = o->log, .total = run.total, .warn = warn_of_log, .ctx = &run };
     if ((rc = check_ranks(o->recipe, o->backend->world)))
         return rc;
+    if (o->estimate && check_ranks(o->recipe, o->estimate))
+        return err_prefix("--estimate");
     if (!o->resume && !o->init &&
         (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed, NULL)))
         return rc;

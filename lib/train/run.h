@@ -43,6 +43,8 @@ struct run_options {
     int stage; /* which */
     bool wide; /* with bench: its table is not broken for a terminal */
     int bench; /* measure this many pairs of steps a stage; 0: train */
+    int estimate; /* with bench: also the run's time on that many ranks (estimate.h); 0: not wanted */
+    double bandwidth; /* with estimate: GB/s that a rank sends; 0: the usual */
     int keep; /* checkpoints to keep in out, newest first; 0: all */
     bool keep_all_else; /* those that were there at the start stay */
     struct backend *backend;
