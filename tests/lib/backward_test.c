@@ -183,6 +183,98 @@ static void check_spare(void)
     CHECK_OK(small_close(&s[1]));
 }
 
+/* -- heads in another order ---------------------------------------------------------------------- */
+
+enum { HEADS = 6 };
+/* Of six heads' blocks of numbers those of heads 0 and 2, 3 and 5 change places. So in paired attention, of heads h and
+ * h + 3, a pair takes another's place, and a head one of the same rotation (record-61.md 2.5, 2.7). */
+static void swap_heads(float *x, int64_t width)
+{
+    static const int with[HEADS] = { 2, 1, 0, 5, 4, 3 };
+    size_t bytes = (size_t)width * sizeof *x;
+    float *was = malloc(HEADS * bytes);
+    memcpy(was, x, HEADS * bytes);
+    for (int h = 0; h < HEADS; h++)
+        memcpy(x + h * width, was + with[h] * width, bytes);
+    free(was);
+}
+
+static float *numbers(struct small *s, const char *label, int64_t *n)
+{
+    int i = recipe_param(s->r, label);
+    *n = i < 0 ? 0 : tensor_count(s->b.p[i].w);
+    return CHECK(i >= 0) ? s->b.p[i].w.data : NULL;
+}
+
+/* Swaps heads in record 89's parameters: rows of Q, K and V, columns of O and of the value tables, and a number a head
+ * of each gate (record-89.md 5). Without the last if `forgets`. */
+static void swap_all(struct small *s, bool forgets)
+{
+    static const int first[2][5] = { { 0, HEADS, 2 * HEADS, -1, -1 },
+                                     { 0, HEADS, 2 * HEADS, 3 * HEADS + 11, 4 * HEADS + 11 } };
+    int64_t n, m, made = 5 * HEADS + 11, size = s->r->model.head_dim, d = HEADS * size;
+    float *x = numbers(s, "qk_bank", &n);
+    for (int64_t at = 0; at < n; at += d * d) /* a layer's Q, then its K */
+        swap_heads(x + at, size * d);
+    x = numbers(s, "vo_bank", &n);
+    for (int64_t at = 0; at < n; at += 2 * d * d) {
+        swap_heads(x + at, size * d);
+        for (int64_t row = 0; row < d; row++)
+            swap_heads(x + at + d * d + row * d, size);
+    }
+    x = numbers(s, "value_embeds", &n);
+    for (int64_t at = 0; at < n; at += d)
+        swap_heads(x + at, size);
+    x = numbers(s, "ve_gate_bank", &n);
+    for (int64_t at = 0; at < n; at += HEADS * 12)
+        swap_heads(x + at, 12);
+    x = numbers(s, "mudd_gate_w2", &n);
+    float *b = numbers(s, "mudd_gate_b2", &m);
+    for (int k = 0; k < 2 && !forgets; k++)
+        for (int i = 0; i < 5 && first[k][i] >= 0; i++) {
+            swap_heads(x + (k * made + first[k][i]) * 64, 64);
+            swap_heads(b + k * made + first[k][i], 1);
+        }
+}
+
+/* Removes what ties channels of heads to those of the stream (record-84.md 5): gates of values that read the first
+ * channels of the value row, terms of the stream in layer 10's values, and a value row at the end. */
+static void part_heads(struct small *s)
+{
+    static const int tied[6] = { 0, 1, 2, 6, 7, 14 + 3 }; /* of mudd_w2's 14 and 14 */
+    int64_t n;
+    float *gate = numbers(s, "ve_gate_bank", &n);
+    for (int64_t i = 0; i < n; i++)
+        gate[i] = i % 12 < 6 ? gate[i] : 0;
+    for (int i = 0; i < 6; i++) {
+        memset(numbers(s, "mudd_w2", &n) + tied[i] * 64, 0, 64 * sizeof(float));
+        numbers(s, "mudd_b2", &n)[tied[i]] = 0;
+    }
+}
+
+/* Record 89 with six heads of 16: in another order of its heads the model is the same function, but for the order of
+ * sums. */
+static void check_heads(void)
+{
+    static const struct small_form form = { "record-89", { NULL } };
+    struct small_size z = size;
+    struct small s;
+    struct ops *o;
+
+    z.heads = HEADS, z.head_dim = 16;
+    if (!CHECK_OK(ops_cpu_new(&o)) || !CHECK_OK(small_open(&s, o, &form, DT_F32, &z, 89)))
+        return;
+    part_heads(&s);
+    double loss = small_loss(&s), eval = small_eval(&s);
+    swap_all(&s, false);
+    CHECK_NEAR(small_loss(&s) / loss, 1, 1e-5);
+    CHECK_NEAR(small_eval(&s) / eval, 1, 1e-5);
+    swap_all(&s, true); /* of what a head has, its gates stay behind */
+    CHECK(fabs(small_loss(&s) / loss - 1) > 1e-4);
+    snprintf(s.label, sizeof s.label, "record-89 with six heads of 16");
+    check_model(&s, false);
+}
+
 /* x0 where no recipe adds it: an entry of one list, which forward, backward and evaluation follow. Its
  * number is that of layer 6, which record 74 does not read. */
 static void check_new_term(void)
@@ -220,6 +312,7 @@ int main(int argc, char **argv)
     check_fold();
     check_spare();
     check_new_term();
+    check_heads();
     for (uint64_t seed = 0; seed < drawn; seed++)
         check_drawn(seed);
     return check_done();

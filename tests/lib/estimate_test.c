@@ -46,7 +46,9 @@ static void test_update(const struct recipe *r)
 
 static void test_stage(const struct recipe *r)
 {
-    struct stage_time t = { .stage = 0, .ranks = 2, .step = 90, .model = 80, .optim = 4, .exposed = 6 };
+    struct stage_time t = {
+        .stage = 0, .ranks = 2, .step = 90, .model = 80, .optim = 4, .exposed = 6
+    };
     double cut, ratio = estimate_update(r, 8, &H200, &cut) / estimate_update(r, 2, &H200, &cut);
     struct stage_estimate e = estimate_stage(r, &t, 2, &H200);
     CHECK(e.least == 90 && e.most == 90); /* as it was measured */
@@ -55,7 +57,8 @@ static void test_stage(const struct recipe *r)
     CHECK_NEAR(e.model, 20, 1e-12);
     CHECK_NEAR(e.optim, 4 * ratio, 1e-12);
     CHECK(ratio > 0.25 && ratio < 0.26);
-    CHECK_NEAR(e.least, e.model + e.optim + 6 * (7 / 8.0) / (1 / 2.0), 1e-9); /* rings: (n - 1) / n */
+    CHECK_NEAR(e.least, e.model + e.optim + 6 * (7 / 8.0) / (1 / 2.0),
+               1e-9); /* rings: (n - 1) / n */
     CHECK_NEAR(e.most, e.least, 1e-12); /* more than all that is sent, at this rate */
     t.exposed = -1; /* less than nothing is noise */
     e = estimate_stage(r, &t, 8, &H200);
@@ -73,8 +76,11 @@ static void test_measured(const struct recipe *r, const double one[3], const dou
                           const double eight[3])
 {
     for (int i = 0; i < 3; i++) {
-        struct stage_time t = { .stage = i, .ranks = 1, .step = one[i], .model = one[i] - 3, .optim = 3 };
-        struct stage_estimate a = estimate_stage(r, &t, 4, &H200), b = estimate_stage(r, &t, 8, &H200);
+        struct stage_time t = {
+            .stage = i, .ranks = 1, .step = one[i], .model = one[i] - 3, .optim = 3
+        };
+        struct stage_estimate a = estimate_stage(r, &t, 4, &H200),
+                              b = estimate_stage(r, &t, 8, &H200);
         printf("stage %d: four %.2f to %.2f, measured %.2f; eight %.2f to %.2f, measured %.2f\n", i,
                a.least, a.most, four[i], b.least, b.most, eight[i]);
         CHECK(four[i] > a.least && !(four[i] > 1.05 * a.most));
