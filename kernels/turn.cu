@@ -9,12 +9,12 @@
  *                    block, which also inverts it, the product by that inverse              twice
  *     gram           G' G and H' H, lower halves in columns of 384, whose rows begin at the diagonal
  *     solve          q from the left, columns of 128, in place of G
- *     clean          Q q less half of Q q times (Q q)'(Q q) - I, that product rounded to bf16      twice
+ *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, rounded to bf16
  * A pivot not above its bound, NaN included, becomes the bound, and its column below 0: where S is singular q keeps
- * unit vectors, and S = 0 gives I. Bounds: r s_jj with r = 2^-20 and 1e-30; of a dense S 2^-22 and 2^-24 of the
+ * unit vectors, and S = 0 gives I; that q is far from orthogonal where rounding noise passes as a pivot. Bounds: r s_jj with r = 2^-20 and 1e-30; of a dense S 2^-22 and 2^-24 of the
  * largest s_jj.
- * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, 4/5 k^3 twice for the Gram matrices, 2 k^3 for Q q,
- * 6/5 k^3 twice for E; 2 k^3 twice in bf16. Workspace: 36 k^2 bytes a matrix.
+ * FLOPs a matrix of k lines, in f32: k^3/3 three times, k^3 twice for q and X, 4/5 k^3 twice for the Gram matrices,
+ * 2 k^3 for Q q, 6/5 k^3 twice for X'X; 2 k^3 in bf16. Workspace: 36 k^2 bytes a matrix.
  */
 #include "gpu.h"
 #include "optim.h"
@@ -290,7 +290,17 @@ static void cholesky(const struct group &g, float *x)
     }
 }
 
-/* x <- x H^-T, x lower; g.b holds H packed, g.inverse its diagonal blocks' inverses. */
+/* As cholesky, with least pivots of x's own diagonal. */
+static void bounded_cholesky(const struct group &g, float *x)
+{
+    if (g.c->failed)
+        return;
+    bound_lines<<<g.n, THREADS, 0, g.c->stream>>>(g.bound, x, g.k);
+    CUDA_LAUNCHED(g.c);
+    cholesky(g, x);
+}
+
+/* x <- x H^-T; g.b holds H packed, g.inverse its diagonal blocks' inverses. */
 static void solve(const struct group &g, float *x)
 {
     struct cuda_ops *c = g.c;
@@ -403,15 +413,17 @@ static void clean(const struct group &g)
     packed_product(c, g.x1, g.k, g.stride, one, 0, g.k, e, 0, g.k, 0, one.chunks, -0.5f, true, g.n);
 }
 
-/* x1 <- x2 times x0, made orthogonal to rounding. Guarded pivots of a side without full rank leave errors of up
- * to 0.2 at 130 lines. */
+/* x1 <- x2 times x0, made orthogonal to rounding. Where S is singular, noise that passes as a pivot may make lines of
+ * x0 60 times too long, which a polynomial would blow up: so a Cholesky factor comes first. */
 static void turn_basis(const struct group &g)
 {
     pack(g.c, g.a, 0, 0, g.x2, g.k, g.stride, g.k, g.k, false, g.n);
     pack(g.c, g.b, 0, 0, g.x0, g.k, g.stride, g.k, g.k, true, g.n);
     packed_product(g.c, g.x1, g.k, g.stride, g.a, 0, g.k, g.b, 0, g.k, 0, g.a.chunks, 1, false,
                    g.n);
-    clean(g);
+    gram(g, g.x2, g.x1, true);
+    bounded_cholesky(g, g.x2);
+    solve(g, g.x1);
     clean(g);
 }
 
@@ -439,11 +451,7 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
     }
     cholesky(g, g.x0);
     gram(g, g.x1, g.x0, false);
-    if (c->failed)
-        return;
-    bound_lines<<<g.n, THREADS, 0, c->stream>>>(g.bound, g.x1, g.k);
-    CUDA_LAUNCHED(c);
-    cholesky(g, g.x1);
+    bounded_cholesky(g, g.x1);
     solve(g, g.x0);
     gram(g, g.x2, g.x1, false);
     launch_mirror(g, s, g.x2, 0, t->gate);

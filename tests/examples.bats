@@ -94,21 +94,21 @@ less() {
 
 # The recipe's schedule goes on for 6 steps after those asked for.
 @test "compare-runs.sh: three runs of each rate, and what differs between them" {
-    run --separate-stderr examples/compare-runs.sh
+    run --separate-stderr env STEPS=2 examples/compare-runs.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
-    grep -qE '^lr-0.023 +3 +16 ' <<<"$output"
-    grep -qE '^lr-0.030 +3 +16 ' <<<"$output"
+    grep -qE '^lr-0.023 +3 +8 ' <<<"$output"
+    grep -qE '^lr-0.030 +3 +8 ' <<<"$output"
     grep -qx -- '-muon_lr = 0.023' <<<"$output"
     grep -qx '+muon_lr = 0.03' <<<"$output"
 }
 
 @test "adam-states.sh: runs of each form of the moments, compared with f32" {
-    run --separate-stderr examples/adam-states.sh
+    run --separate-stderr env STEPS=2 examples/adam-states.sh
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     for form in bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4m3-stochastic; do
-        grep -qE "^$form +2 +12 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
+        grep -qE "^$form +2 +8 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
     done
     grep -qx '+adam_states = e4m3' <<<"$output"
 }

@@ -94,23 +94,21 @@ struct rates {
     double element, logit, logit_fp8;
 };
 
-/* Measured on an H200. A logit: bf16, written and read once, its gradient written once and read
- * twice, in fp8 or bf16. */
-static const struct rates H200 = { 772e12, 1198e12, 600e12, 4.25e12, 2, 10, 7 };
-
-/* The shorter of some runs of f, which does `work`, as a rate. */
+/* Queues `times` of f and returns the rate of `work` each, the highest of some tries. */
 static double rate_of(void (*f)(struct ops *o, const struct tensor t[3]), struct ops *o,
-                      const struct tensor t[3], double work)
+                      const struct tensor t[3], int times, double work, int *rc)
 {
-    enum { TIMES = 5 };
+    enum { TRIES = 5 };
     double least = INFINITY;
-    for (int i = 0; i <= TIMES; i++) { /* the first warms up */
+    for (int i = 0; i <= TRIES && !*rc; i++) { /* the first warms up */
         double begin = now_seconds();
-        f(o, t);
+        for (int n = 0; n < times; n++)
+            f(o, t);
+        *rc = o->sync(o);
         double s = now_seconds() - begin;
         least = i && s < least ? s : least;
     }
-    return work / least;
+    return times * work / least;
 }
 
 static void one_product(struct ops *o, const struct tensor t[3])
@@ -120,34 +118,63 @@ static void one_product(struct ops *o, const struct tensor t[3])
 
 static void one_copy(struct ops *o, const struct tensor t[3]) { o->copy(o, t[0], t[1]); }
 
-/* Of the CPU at hand, by this rank's threads while the other ranks measure too: f32 products, which
- * all of its products are, and copies. Logits are written and read once, 4 bytes. */
-static int measure_rates(struct rank *k, struct rates *out)
+/* Fills t with numbers of [0.5, 1), with either sign: products of zeros take less power, and are faster. */
+static int fill_random(struct ops *o, struct tensor t)
 {
-    enum {
-        N = 768,
-        ROWS = 4 * N,
-        COPIED = 64 << 20
-    }; /* of products; bytes, more than caches hold */
-    struct ops *o = k->ops;
-    size_t bytes = 3 * (size_t)ROWS * N * sizeof(real) + 2 * COPIED;
-    char *memory = malloc(bytes), *at = memory;
-    struct tensor t[3], c[2];
-    int rc;
-    if (!memory)
+    uint32_t h = 2463534242u, bits;
+    int64_t n = tensor_count(t);
+    uint16_t *x = malloc(tensor_bytes(t));
+    if (!x)
         return err_memory();
-    memset(memory, 0, bytes);
-    for (int i = 0; i < 3; i++, at += (size_t)ROWS * N * sizeof(real))
-        t[i] = tensor_of(at, DT_REAL, i == 2 ? N : ROWS, N);
-    for (int i = 0; i < 2; i++, at += COPIED)
-        c[i] = tensor_of(at, DT_REAL, COPIED / 4 / N, N);
-    if (!(rc = k->comm->barrier(k->comm))) {
-        double products = rate_of(one_product, o, t, 2.0 * ROWS * N * N);
-        double copy = rate_of(one_copy, o, (struct tensor[3]){ c[0], c[1] },
-                              2.0 * (double)tensor_bytes(c[0]));
-        *out = (struct rates){ products, products, products, copy, sizeof(real), 8, 8 };
+    for (int64_t i = 0; i < n; i++) {
+        h ^= h << 13, h ^= h >> 17, h ^= h << 5;
+        bits = 0x3f000000u | (h & 0x807f0000u);
+        if (t.dtype == DT_BF16)
+            x[i] = (uint16_t)(bits >> 16);
+        else
+            memcpy((char *)x + 4 * i, &bits, 4);
     }
-    free(memory);
+    o->upload(o, t.data, x, tensor_bytes(t));
+    int rc = o->sync(o);
+    free(x);
+    return rc;
+}
+
+/* Measures this rank's device by an op's own product and copy, in memory of its own, while the other ranks measure
+ * too: a CPU's f32 products, which all of its products are, a GPU's in bf16. Of fp8 and of attention the rates are to
+ * bf16's as on an H200, 1,198 and 600 to 772. A logit is written and read once in f32 on a CPU; on a GPU in bf16,
+ * its gradient written once and read twice, in fp8 or bf16. */
+static int measure_rates(struct rank *k, bool cpu, struct rates *out)
+{
+    const int64_t n = cpu ? 768 : 4096, rows = cpu ? 4 * n : 2 * n;
+    const int64_t copied = (cpu ? 64 : 128) << 20; /* bytes, more than caches hold */
+    const int times = cpu ? 1 : 10;
+    const enum dtype type = cpu ? DT_REAL : DT_BF16;
+    const struct backend *be = k->run->opt->backend;
+    struct tensor t[3];
+    struct ops *o;
+    int rc = be->ops_new(&o, k->local, be->group);
+    if (rc)
+        return rc;
+    const int64_t size = (int64_t)dtype_size(type);
+    char *at = o->alloc(o, (size_t)(2 * copied), "what --bench measures");
+    rc = o->status(o);
+    for (int i = 0; i < 3 && !rc; i++, at += rows * n * size) {
+        t[i] = tensor_of(at, type, i == 2 ? n : rows, n);
+        rc = fill_random(o, t[i]);
+    }
+    at -= 3 * rows * n * size;
+    if (!rc && !(rc = k->comm->barrier(k->comm))) {
+        double products = rate_of(one_product, o, t, times, 2.0 * (double)(rows * n * n), &rc);
+        for (int i = 0; i < 2; i++)
+            t[i] = tensor_of(at + i * copied, type, copied / size / n, n);
+        double copy = rate_of(one_copy, o, t, times, 2.0 * (double)copied, &rc);
+        *out = cpu ? (struct rates){ products, products, products, copy, sizeof(real), 8, 8 }
+                   : (struct rates){
+                         products, products * 1198 / 772, products * 600 / 772, copy, 2, 10, 7
+                     };
+    }
+    o->free(o);
     return rc;
 }
 
@@ -460,18 +487,6 @@ static int profile_or_trace(struct rank *k, int n, FILE *f)
     return rc;
 }
 
-/* The measured times of a stage. */
-static struct stage_time time_of(const struct stage_bench *s, int stage, int n,
-                                 double *const ms[FORMS], double *scratch)
-{
-    struct stage_time t = { .stage = stage, .ranks = s->k->world };
-    t.optim = difference(ms[MUTED], ms[MODEL], n, scratch).value;
-    t.exposed = s->k->world > 1 ? difference(ms[STEP], ms[MUTED], n, scratch).value : 0;
-    t.model = stats_median(ms[MODEL], n);
-    t.step = stats_median(ms[STEP], n);
-    return t;
-}
-
 /* Bytes/s that a rank sends within one host: all-gathers between two H100 (performance.md 2); on a CPU, whose ranks
  * read each other's memory, half of what a copy moves. */
 static double usual_send(const struct rates *at, bool cpu) { return cpu ? at->copy / 2 : 294e9; }
@@ -531,8 +546,10 @@ static int put_estimate(const struct rank *k, struct stage_time *t, const struct
     return report_end(&out);
 }
 
-static void print_row(const struct stage_bench *s, int stage, int n, double *const ms[FORMS],
-                      double *scratch, const struct rates *rates, struct report *out)
+/* Prints the stage's row, and returns its times. Sorts ms. */
+static struct stage_time print_row(const struct stage_bench *s, int stage, int n,
+                                   double *const ms[FORMS], double *scratch,
+                                   const struct rates *rates, struct report *out)
 {
     const struct rank *k = s->k;
     struct floor fl = floor_of(&k->model.streams, &s->even, k->world, s->attn_flops, rates);
@@ -546,6 +563,12 @@ static void print_row(const struct stage_bench *s, int stage, int n, double *con
                (double)k->ops->allocated(k->ops) / (1 << 20), saved_mb(s), rates->products / 1e12,
                rates->copy / 1e9);
     fflush(out->f); /* report_end reports a failure */
+    return (struct stage_time){ .stage = stage,
+                                .ranks = k->world,
+                                .step = step,
+                                .model = model,
+                                .optim = optim.value,
+                                .exposed = k->world > 1 ? exposed.value : 0 };
 }
 
 static int bench_stage(struct rank *k, int stage, int n, const struct rates *rates,
@@ -564,10 +587,8 @@ static int bench_stage(struct rank *k, int stage, int n, const struct rates *rat
         rc = step_plans_make(&s.muted_plans, k->run->recipe, k->world, false);
         rc = rc ? rc : capture_model(&s);
     }
-    if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0) {
-        *t = time_of(&s, stage, n, ms, scratch);
-        print_row(&s, stage, n, ms, scratch, rates, out);
-    }
+    if (!rc && !(rc = time_forms(&s, n, ms)) && k->rank == 0)
+        *t = print_row(&s, stage, n, ms, scratch, rates, out);
     stage_release(&s);
     free(scratch);
     return rc;
@@ -576,19 +597,19 @@ static int bench_stage(struct rank *k, int stage, int n, const struct rates *rat
 int bench_rank(struct rank *k, int n, FILE *f)
 {
     const struct recipe *r = k->run->recipe;
-    struct rates rates = H200;
+    struct rates rates;
     struct stage_time times[MAX_STAGES];
     struct report out;
     char title[160];
     bool cpu = !strcmp(k->ops->device, "cpu");
-    int rc = cpu ? measure_rates(k, &rates) : 0;
+    int rc = measure_rates(k, cpu, &rates);
     if (rc)
         return rc;
     if (k->rank == 0) {
-        snprintf(title, sizeof title,
-                 "floor: products at %.3f TFLOP/s and copies at %.1f GB/s a rank, %s",
-                 rates.products / 1e12, rates.copy / 1e9,
-                 cpu ? "measured just now" : "as measured on an H200");
+        snprintf(
+            title, sizeof title,
+            "floor: products at %.3f TFLOP/s and copies at %.1f GB/s a rank, measured just now",
+            rates.products / 1e12, rates.copy / 1e9);
         report_begin(&out, f, report_format_of(NULL, k->run->opt->wide));
         report_table(&out, NULL, title,
                      "stage:i T:i micros:i step_ms:f3 min_ms:f3 fwd_bwd_ms:f3 optim_ms:f3 "

@@ -14,8 +14,8 @@ setup_file() {
         for ranks in 1 3; do
             "$GPT_BIN/gpt-train" -q -r tiny -d "$SHARDS" -s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 \
                 -s schedule.steps=9 -s schedule.extension=2 -s data.val_tokens=2048 -s data.val_chunk=256 \
-                -s data.val_every=5 -s data.checkpoint_every=4 -s "stages.0=1024 3 512 1 1,0.5,0.25>0" \
-                -s "stages.1=1024 7 512 1.52 1,0.5>0" -s "stages.2=2048 11 512 1.73 1" -s "stages.3=2048 13 512 - 1" \
+                -s data.val_every=5 -s data.checkpoint_every=4 -s "stages.0=512 3 512 1 1,0.5,0.25>0" \
+                -s "stages.1=512 7 512 1.52 1,0.5>0" -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1" \
                 -s precision.adam_master=$master --ranks $ranks --keep 0 -o "$CK/$master.$ranks" > "$CK/$master.$ranks.log"
         done
     done

@@ -11,8 +11,8 @@ setup_file() {
     "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 8192 -o "$SHARDS" "$BATS_FILE_TMPDIR"/text/*
     "$GPT_BIN/gpt-train" -q -r "$GPT_SHARE/recipes/tiny.recipe" -d "$SHARDS" -o "$RUN" -s model.vocab=272 \
         -s schedule.steps=9 -s schedule.extension=2 -s data.val_tokens=8192 -s data.val_chunk=1024 \
-        -s "stages.0=1024 3 512 1 1,0.5,0.25>0" -s "stages.1=1024 7 512 1.52 1,0.5>0" \
-        -s "stages.2=2048 11 512 1.73 1" -s "stages.3=2048 13 512 - 1" > "$BATS_FILE_TMPDIR/run.log"
+        -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0" \
+        -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1" > "$BATS_FILE_TMPDIR/run.log"
 }
 
 setup() { cd "$BATS_TEST_TMPDIR" || return; }

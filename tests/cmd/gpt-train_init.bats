@@ -25,11 +25,11 @@ MODEL=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s data.val
        -s schedule.final_window=13 -s precision.gradients=f32)
 tiny() {
     "$GPT_BIN/gpt-train" -q -r tiny "${MODEL[@]}" -s schedule.steps=12 -s schedule.extension=2 -s data.val_every=7 \
-        -s data.checkpoint_every=8 -s "stages.0=1024 3 512 1 1,0.5,0.25>0" -s "stages.1=1024 7 512 1.52 1,0.5>0" \
-        -s "stages.2=2048 11 512 1.73 1" -s "stages.3=2048 13 512 - 1" "$@"
+        -s data.checkpoint_every=8 -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0" \
+        -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1" "$@"
 }
 # Stages of the source's last window; steps and rates of little change.
-LAST=(-s "stages.0=1024 13 512 1 1" -s "stages.1=1024 13 512 1 1" -s "stages.2=1024 13 512 1 1"
+LAST=(-s "stages.0=512 13 512 1 1" -s "stages.1=512 13 512 1 1" -s "stages.2=1024 13 512 1 1"
       -s "stages.3=1024 13 512 - 1" -s data.val_every=1 -s data.checkpoint_every=0)
 ONE=(-s schedule.steps=1 -s schedule.extension=0)
 STILL=(-s optimizer.adam_lr=0 -s optimizer.muon_lr=0)

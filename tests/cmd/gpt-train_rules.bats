@@ -5,8 +5,7 @@ load tiny_runs
 load few_steps
 
 # 6 micro-batches, uneven shares of 4 ranks
-SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 512 1.52 1,0.5>0"
-     -s "stages.2=768 11 512 1.73 1" -s "stages.3=768 13 512 - 1")
+SIX=(-s data.chunks=6)
 
 # bats test_tags=long
 @test "muon, sgd, normuon>adam and normuon+adam: 1, 3 and 4 ranks; a resume across the change" {
@@ -180,7 +179,9 @@ SIX=(-s data.chunks=6 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 
 
 # bats test_tags=long
 @test "an average beside the weights, schedule-free: validation and gpt-sample read it; 1 and 3 ranks; a resume" {
-    set=(-s data.chunks=6 -s order.tied=- -s optimizer.adam_every=1 -s data.val_tokens=2048 -s data.val_chunk=256 -s data.val_every=5)
+    set=(-s data.chunks=6 -s order.tied=- -s optimizer.adam_every=1 -s data.val_tokens=2048 -s data.val_chunk=256 -s data.val_every=5
+         -s "stages.0=1344 3 512 1 1,0.5,0.25>0" -s "stages.1=1344 7 512 1.52 1,0.5>0" -s "stages.2=2688 11 512 1.73 1"
+         -s "stages.3=2688 13 512 - 1") # more tokens, less noise
     f32 "normuon sharded - 0.95" "${set[@]}" > none.log
     for around in "average tail 4 from 4 blend 0.6 except embed" "free 0.9"; do
         for n in 1 3; do

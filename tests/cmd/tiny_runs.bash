@@ -46,8 +46,8 @@ f32() { # RULE OPTION...
     "$GPT_BIN/gpt-train" -r "$BATS_TEST_TMPDIR/f32.recipe" -d "$SHARDS" -q --threads 1 -s model.vocab=272 \
         -s model.head_dim=16 -s model.mlp_width=64 -s optimizer.polar=f32 \
         -s precision.check_weights=yes -s schedule.steps=18 -s schedule.extension=2 -s data.val_tokens=0 \
-        -s data.checkpoint_every=10 -s "stages.0=1344 3 512 1 1,0.5,0.25>0" -s "stages.1=1344 7 512 1.52 1,0.5>0" \
-        -s "stages.2=2688 11 512 1.73 1" -s "stages.3=2688 13 512 - 1" "${@:2}"
+        -s data.checkpoint_every=10 -s "stages.0=384 3 512 1 1,0.5,0.25>0" -s "stages.1=384 7 512 1.52 1,0.5>0" \
+        -s "stages.2=768 11 512 1.73 1" -s "stages.3=768 13 512 - 1" "${@:2}"
 }
 resumes() { # FOLDER of 3 ranks, LOG: again from step 10 on, to the bit
     rm -rf again

@@ -149,21 +149,21 @@ static void test_dense(int n, int k)
 }
 
 /* Turns covariances of fewer terms than lines, with a line of zeros, and of zeros alone. A pivot below 2^-20 of its
- * line drops what is left below it, of 2^-10 of the lines at most; the next turn cleans Q. */
+ * line drops what is left below it, of 2^-10 of the lines at most; Q is orthogonal all the same. */
 static void test_singular(int n, int k)
 {
     struct both q = blank(DT_F32, (int64_t)n * k, k), s = blank(DT_F32, (int64_t)n * k, k);
+    double dropped = 2e-3 * fmax(1, k / 130.0); /* by each of 2/3 k pivots */
     for (int step = 0; step < 6; step++) {
         if (step % 3 == 0)
             draw_bases(q, s, n, 1, step ? 2 * k : k / 3 + 1, step ? k / 2 : -1);
         struct tensor l = covariance(q, s, n);
         gpu->turn(gpu, q.g, s.g, n, &(struct basis_turn){ .sort = step < 3 });
         to_cpu(q), to_cpu(s);
-        if (!CHECK(lost_angles(q, n) <= 2e-3) || !CHECK(lost_covariance(q, s, l, n) <= 2e-3))
+        if (!CHECK(lost_angles(q, n) <= 3e-6) || !CHECK(lost_covariance(q, s, l, n) <= dropped))
             printf("    step %d of %d x %d: angles %.1e, covariance %.1e\n", step, n, k,
                    lost_angles(q, n), lost_covariance(q, s, l, n));
     }
-    CHECK(lost_angles(q, n) <= 3e-6); /* cleaned again */
     struct both before = blank(DT_F32, (int64_t)n * k, k);
     gpu->copy(gpu, before.g, q.g);
     for (int64_t i = 0; i < tensor_count(s.c); i++)
@@ -291,7 +291,7 @@ int main(void)
             test_turn(i < 5 ? 3 : 2, sides[i], 0.5, 1e-5);
             test_turn(2, sides[i], 0.01, 1e-4);
             test_dense(2, sides[i]);
-            if (i && i < 5)
+            if (i)
                 test_singular(2, sides[i]);
             clear();
         }

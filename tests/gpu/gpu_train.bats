@@ -256,9 +256,9 @@ worst() { paste <(losses "$1") <(losses "$2") | awk '{ d = ($1 - $2) / $1; if (d
 two_processes() {
     local environment
     read -ra environment <<< "$1"
-    train --gpus "$GPUS" -o "$3.d" > "$3" & local first=$!
+    train "${CALM[@]}" --gpus "$GPUS" -o "$3.d" > "$3" & local first=$!
     read -ra environment <<< "$2"
-    train --gpus "$GPUS" -o "$3.d" > "$3.second" & local second=$!
+    train "${CALM[@]}" --gpus "$GPUS" -o "$3.d" > "$3.second" & local second=$!
     wait $first
     wait $second
     [ ! -s "$3.second" ]                # only the first process writes the log
@@ -270,7 +270,7 @@ two_processes() {
     needs gpus-2
     visible=$(gpus)
     GPUS=$((visible >= 8 ? 4 : visible >= 4 ? 2 : 1))
-    train --gpus $((2 * GPUS)) -o "$dir/one" > "$dir/one.log"
+    train "${CALM[@]}" --gpus $((2 * GPUS)) -o "$dir/one" > "$dir/one.log"
     # Each sees its own GPUs only, and neither NVLink nor shared memory leads to the other's.
     local a b; a=$(seq -s, 0 $((GPUS - 1))) b=$(seq -s, "$GPUS" $((2 * GPUS - 1)))
     export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
