@@ -20,8 +20,8 @@
 #include "devices.h"
 
 struct options {
-    const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace;
-    int64_t ranks, threads, gpus, memory, keep, bench, stage;
+    const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace, *gradients;
+    int64_t ranks, threads, gpus, memory, keep, bench, stage, batch, after;
     double ranks_timeout;
     char *gpu_path;
     struct opt_list set;
@@ -253,6 +253,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .no_graph = o->no_graph,
         .no_verify = o->no_verify,
         .bench = (int)o->bench,
+        .gradients = { o->gradients, o->batch > 0 ? (int)o->batch : 0, (int)o->after },
         .profile = o->profile,
         .wide = o->wide,
         .trace = o->trace,
@@ -349,6 +350,12 @@ static int check_options(struct options *o)
         return rc;
     if ((rc = opt_choose(o->init, "--init", o->resume, "--resume")))
         return rc;
+    if ((rc = opt_choose(o->gradients, "--gradients", o->out, "-o")) ||
+        (rc = opt_choose(o->gradients, "--gradients", o->bench, "--bench")) ||
+        (rc = opt_choose(o->gradients, "--gradients", o->plan, "--plan")))
+        return rc;
+    if ((o->batch >= 0 || o->after) && !o->gradients)
+        return err_set(GPT_USAGE, "%s needs --gradients FILE", o->after ? "--after" : "--batch");
     if (o->vocab && o->bench)
         return err_set(GPT_USAGE, "--vocab has no effect on --bench");
     if (o->wide && !o->plan && !o->bench)
@@ -390,7 +397,7 @@ static int check_options(struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options o = { .keep = -1, .stage = -1 };
+    struct options o = { .keep = -1, .stage = -1, .batch = -1 };
     const struct opt table[] = {
         OPT_HEADING("Experiment"),
         OPT_TEXT('r', "recipe", "RECIPE", &o.recipe,
@@ -430,6 +437,12 @@ int main(int argc, char **argv)
         OPT_NUMBER("keep", "N", &o.keep, 0, 1e6,
                    "how many checkpoints DIR keeps, the newest; 0: all (2 of "
                    "this process's own)"),
+        OPT_TEXT(0, "gradients", "FILE", &o.gradients,
+                 "write the gradients of one batch as safetensors (-: stdout); train nothing"),
+        OPT_NUMBER("batch", "M", &o.batch, 0, 1e6,
+                   "with --gradients: the M-th batch after that of the next step (0)"),
+        OPT_NUMBER("after", "K", &o.after, 1, 1e6,
+                   "with --gradients: K steps on that batch come first (none)"),
         DEVICES_NAME(&o.device),
         OPT_NUMBER("ranks", "N", &o.ranks, 1, MAX_RANKS,
                    "ranks: threads on a CPU, GPUs with --device cuda (1)"),

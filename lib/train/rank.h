@@ -109,6 +109,27 @@ int log_end(struct rank *k) MUST_CHECK;
 /* Queues forward, backward and optimizer of one step on its micro-batches. */
 int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b) MUST_CHECK;
 
+/* Queues forward and backward of a step's micro-batches alone: their gradients take the place of all that are
+ * there, and none is reduced. */
+void step_launch_model(struct rank *k, const struct batch *b);
+/* Uploads this rank's micro-batches of a step into one of the two sets of slots, describes them in b, and notes
+ * the rows that they read; ahead: as batch_upload. */
+void upload_step(struct rank *k, int set, const struct step_batch *s, bool ahead, struct batch *b);
+/* Queues a whole step on that batch. */
+int train_step(struct rank *k, const struct step_schedule *p,
+               const struct step_batch *s) MUST_CHECK;
+/* The mean losses of a step's tokens over all ranks. */
+struct step_loss {
+    double loss, next; /* the objective; of next tokens alone, with model.next, else NaN */
+    bool stop; /* some rank has been asked to stop */
+};
+/* Collective. sum: this rank's LOSSES sums, on the host. */
+int gather_loss(struct rank *k, const real *sum, const struct step_schedule *p,
+                struct step_loss *l) MUST_CHECK;
+/* Waits for step `done`, which train_step has queued, reads its loss and what its gate has decided; GPT_DEVICE
+ * where they are not finite and the recipe does not skip the step. Collective. */
+int step_outcome(struct rank *k, int done, struct step_loss *l, struct step_gate *gate) MUST_CHECK;
+
 /* The name of a mark that step_launch queues for a timeline; recipe: a struct recipe. */
 void rank_mark_label(void *recipe, int mark, int part, char *text, size_t size);
 
@@ -133,6 +154,9 @@ int rank_memory(struct rank *k, struct run_memory *m) MUST_CHECK;
 
 /* -- bench.c: times n pairs of steps a stage; a table on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
+
+/* -- gradients.c: takes opt->gradients.after steps on one batch, then writes its gradients. Collective. */
+int gradients_rank(struct rank *k) MUST_CHECK;
 
 /* -- check.c */
 /* GPT_USAGE: this number of ranks cannot run the recipe. */

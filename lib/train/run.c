@@ -197,6 +197,10 @@ static int rank_work(struct rank *k)
     }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
+    if (o->gradients.file) {
+        rc = check_first(k);
+        return rc ? rc : gradients_rank(k);
+    }
     if ((rc = check_first(k)) || (rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
         return rc;
     if (!k->local) {
@@ -337,7 +341,7 @@ static int check_val(struct run *run)
     const struct recipe *r = run->recipe;
     struct chunk c;
     int rc = 0;
-    if (!run->val || schedule_validates(r, run->first))
+    if (!run->val || schedule_validates(r, run->first) || run->opt->gradients.file)
         return 0;
     for (int64_t k = 0; k < r->data.val.tokens / r->data.val.chunk && !rc; k++)
         rc = val_chunk(run->val, 0, k, &c);

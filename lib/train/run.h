@@ -4,7 +4,8 @@
  * the communicator and the loader. run.c starts and ends the ranks, loop.c is a
  * rank's steps, save.c writes and reads checkpoints, check.c verifies, memory.c takes
  * and counts memory, begin.c begins with another run's weights, plan.c prints what a run would take,
- * bench.c times steps without data.
+ * bench.c times steps without data, gradients.c writes the
+ * gradients of one batch.
  *
  *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2,
  *                              .backend = &cpu, .log = stdout };
@@ -42,6 +43,12 @@ struct run_options {
     const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
     int stage; /* which */
     bool wide; /* with bench: its table is not broken for a terminal */
+    struct run_gradients {
+        const char
+            *file; /* write the gradients of one batch there, and train nothing; NULL: train */
+        int batch; /* of which: so many after the one of the step that would come */
+        int after; /* steps on it before that */
+    } gradients;
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int keep; /* checkpoints to keep in out, newest first; 0: all */
     bool keep_all_else; /* those that were there at the start stay */
