@@ -501,7 +501,7 @@ int bench_rank(struct rank *k, int n, FILE *f)
                  "floor: products at %.3f TFLOP/s and copies at %.1f GB/s a rank, %s",
                  rates.products / 1e12, rates.copy / 1e9,
                  cpu ? "measured just now" : "as measured on an H200");
-        report_begin(&out, f, report_format_of(NULL, k->run->opt->wide));
+        report_begin(&out, f, report_format_of(k->run->opt->format, k->run->opt->wide));
         report_table(&out, NULL, title,
                      "stage:i T:i micros:i step_ms:f3 min_ms:f3 fwd_bwd_ms:f3 optim_ms:f3 "
                      "optim_se:f3 exposed_ms:f3 exposed_se:f3 tokens_s:f0 TFLOP_s:f1 floor_ms:f2 "

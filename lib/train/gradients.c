@@ -20,7 +20,7 @@ static int note_number(struct st_writer *w, const char *key, const char *format,
 static int note_source(const struct rank *k, struct st_writer *w, const struct step_loss *l)
 {
     const struct run *run = k->run;
-    const struct run_gradients *g = &run->opt->gradients;
+    const struct run_one *g = &run->opt->one;
     char tool[128];
     int rc = st_note(w, "format", "pt");
     rc = rc ? rc : st_note(w, "gpt.tool", version_tool("gpt-train", tool, sizeof tool));
@@ -76,7 +76,7 @@ static int write_gradient(struct rank *k, struct st_writer *w, const struct para
 static int write_file(struct rank *k, struct output *out, const struct step_loss *l)
 {
     struct st_writer *w;
-    int rc = st_writer_new(&w, out->f, k->run->opt->gradients.file, 0);
+    int rc = st_writer_new(&w, out->f, k->run->opt->one.gradients, 0);
     for (int i = 0; i < k->banks.n && !rc; i++)
         rc = declare(w, &k->banks.p[i]);
     if (!rc)
@@ -91,43 +91,6 @@ static int write_file(struct rank *k, struct output *out, const struct step_loss
 
 /* -- forward and backward -------------------------------------------------------------- */
 
-/* The steps and the batch are of one shape: GPT_USAGE where the schedule changes it among them. */
-static int check_steps(const struct run *run)
-{
-    const struct run_gradients *g = &run->opt->gradients;
-    int most = g->batch > g->after - 1 ? g->batch : g->after - 1;
-    struct step_schedule first, p;
-    schedule_at(run->recipe, run->first, &first);
-    for (int i = 0; i <= most; i++) {
-        if (run->first + i >= run->total)
-            return err_set(GPT_USAGE, "%s: step %d of %d has no %d after it",
-                           g->batch >= g->after ? "--batch" : "--after", run->first, run->total,
-                           most);
-        schedule_at(run->recipe, run->first + i, &p);
-        if (p.stage != first.stage || p.tied != first.tied || (i < g->after && p.untie))
-            return err_set(
-                GPT_USAGE, "%s: from step %d to %d the batch's shape, or what is tied, changes",
-                g->batch >= g->after ? "--batch" : "--after", run->first, run->first + i);
-    }
-    return 0;
-}
-
-/* Takes the steps that come before, all on that batch. */
-static int take_steps(struct rank *k, const struct step_batch *s)
-{
-    struct step_schedule p;
-    struct step_gate gate;
-    struct step_loss l;
-    int rc = 0;
-    for (int i = 0; i < k->run->opt->gradients.after && !rc; i++) {
-        k->step = k->run->first + i;
-        schedule_at(k->run->recipe, k->step, &p);
-        if (!(rc = train_step(k, &p, s)))
-            rc = step_outcome(k, k->step + 1, &l, &gate);
-    }
-    return rc;
-}
-
 /* Makes the gradients of the batch, whole on each rank, under the schedule of the run's first step. */
 static int make_gradients(struct rank *k, const struct step_batch *s, struct step_loss *l)
 {
@@ -136,8 +99,6 @@ static int make_gradients(struct rank *k, const struct step_batch *s, struct ste
     real sum[LOSSES];
     schedule_at(k->run->recipe, k->run->first, &p);
     rank_enter(k, "gradients", false);
-    optim_settle(&k->optim);
-    model_set(&k->model, &p);
     if (k->optim.sparse)
         sparse_forget(k->optim.sparse);
     for (int i = 0; i < k->banks.n; i++) /* what no layer reads, too */
@@ -154,36 +115,26 @@ static int make_gradients(struct rank *k, const struct step_batch *s, struct ste
     return rc;
 }
 
-static int on_batch(struct rank *k, struct output *out)
+static int make_file(struct rank *k, const struct step_batch *s, struct output *out)
 {
     const struct run_options *o = k->run->opt;
-    const struct step_batch *s;
     struct step_loss l;
     char said[600];
-    int rc = 0;
-    rank_enter(k, "data", false);
-    for (int i = 0; i <= o->gradients.batch && !rc; i++)
-        rc = loader_next(k->run->loader, k->rank, &s);
-    if (rc == LOADER_STOPPED)
-        return RUN_STOPPED;
-    if (rc || (rc = take_steps(k, s)) || (rc = make_gradients(k, s, &l)))
-        return rc;
-    if (!k->rank && !(rc = write_file(k, out, &l)) && o->note) {
+    int rc = make_gradients(k, s, &l);
+    if (!rc && !k->rank && !(rc = write_file(k, out, &l)) && o->note) {
         snprintf(said, sizeof said, "%.400s: gradients at step %d, batch %d, after %d: loss %.4f",
-                 o->gradients.file, k->run->first, o->gradients.batch, o->gradients.after, l.loss);
+                 o->one.gradients, k->run->first, o->one.batch, o->one.after, l.loss);
         o->note(said);
     }
     return rc ? rc : k->comm->barrier(k->comm);
 }
 
-int gradients_rank(struct rank *k)
+int gradients_of_batch(struct rank *k, const struct step_batch *s)
 {
     struct output out = { 0 };
-    int rc = check_steps(k->run);
-    if (!rc && !k->rank) /* before the work for it */
-        rc = output_open(&out, k->run->opt->gradients.file, false);
+    int rc = k->rank ? 0 : output_open(&out, k->run->opt->one.gradients, false);
     if (!rc)
-        rc = on_batch(k, &out);
+        rc = make_file(k, s, &out);
     if (!k->rank)
         output_abort(&out);
     return rc;

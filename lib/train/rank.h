@@ -155,8 +155,12 @@ int rank_memory(struct rank *k, struct run_memory *m) MUST_CHECK;
 /* -- bench.c: times n pairs of steps a stage; a table on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 
-/* -- gradients.c: takes opt->gradients.after steps on one batch, then writes its gradients. Collective. */
-int gradients_rank(struct rank *k) MUST_CHECK;
+/* -- one_batch.c: does what opt->one says. Collective. */
+int one_batch_rank(struct rank *k) MUST_CHECK;
+/* -- gradients.c, activations.c: write what they find of a batch to the file one.gradients, or print it on
+ * opt->log; the model is set. Collective. */
+int gradients_of_batch(struct rank *k, const struct step_batch *s) MUST_CHECK;
+int activations_of_batch(struct rank *k, const struct step_batch *s) MUST_CHECK;
 
 /* -- check.c */
 /* GPT_USAGE: this number of ranks cannot run the recipe. */

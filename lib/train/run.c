@@ -197,9 +197,9 @@ static int rank_work(struct rank *k)
     }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
-    if (o->gradients.file) {
+    if (run_looks(o)) {
         rc = check_first(k);
-        return rc ? rc : gradients_rank(k);
+        return rc ? rc : one_batch_rank(k);
     }
     if ((rc = check_first(k)) || (rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
         return rc;
@@ -341,7 +341,7 @@ static int check_val(struct run *run)
     const struct recipe *r = run->recipe;
     struct chunk c;
     int rc = 0;
-    if (!run->val || schedule_validates(r, run->first) || run->opt->gradients.file)
+    if (!run->val || schedule_validates(r, run->first) || run_looks(run->opt))
         return 0;
     for (int64_t k = 0; k < r->data.val.tokens / r->data.val.chunk && !rc; k++)
         rc = val_chunk(run->val, 0, k, &c);

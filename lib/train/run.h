@@ -4,8 +4,7 @@
  * the communicator and the loader. run.c starts and ends the ranks, loop.c is a
  * rank's steps, save.c writes and reads checkpoints, check.c verifies, memory.c takes
  * and counts memory, begin.c begins with another run's weights, plan.c prints what a run would take,
- * bench.c times steps without data, gradients.c writes the
- * gradients of one batch.
+ * bench.c times steps without data, one_batch.c looks at one.
  *
  *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2,
  *                              .backend = &cpu, .log = stdout };
@@ -43,12 +42,13 @@ struct run_options {
     const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
     int stage; /* which */
     bool wide; /* with bench: its table is not broken for a terminal */
-    struct run_gradients {
-        const char
-            *file; /* write the gradients of one batch there, and train nothing; NULL: train */
-        int batch; /* of which: so many after the one of the step that would come */
+    struct run_one { /* of one batch, training nothing: */
+        const char *gradients; /* write its gradients into this file; NULL: do not */
+        bool stats; /* print a table of its activations on log */
+        int batch; /* which: so many after the one of the step that would come */
         int after; /* steps on it before that */
-    } gradients;
+    } one;
+    const char *format; /* of that table, and of bench's; NULL: by what stdout is */
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int keep; /* checkpoints to keep in out, newest first; 0: all */
     bool keep_all_else; /* those that were there at the start stay */
@@ -61,6 +61,12 @@ struct run_options {
     const char *arguments; /* command line, for the log */
     double began; /* time at which the program started (now_seconds) */
 };
+
+/* True if the run is no run, but a look at one batch. */
+static inline bool run_looks(const struct run_options *o)
+{
+    return o->one.gradients || o->one.stats;
+}
 
 enum { MAX_GRAPHS = 32 }; /* of a run; what is beyond is launched op by op */
 /* Sets what a run of this recipe wants of GPUs: of which w->ranks are this process's. */

@@ -506,12 +506,12 @@ int resume_find(struct run *run)
             "%s: step %d, but the recipe ends at %d; -s schedule.steps=N with N above %d "
             "goes on",
             run->resume_dir, run->first, run->total, run->first - run->recipe->schedule.extension);
-    if (run->first == run->total && o->gradients.file)
-        return err_set(
-            GPT_INPUT,
-            "%s: step %d is the last, and --gradients is of the step that comes next; -s "
-            "schedule.steps=N with N above %d goes on",
-            run->resume_dir, run->first, run->first - run->recipe->schedule.extension);
+    if (run->first == run->total && run_looks(o))
+        return err_set(GPT_INPUT,
+                       "%s: step %d is the last, and %s is of the step that comes next; -s "
+                       "schedule.steps=N with N above %d goes on",
+                       run->resume_dir, run->first, o->one.stats ? "--stats" : "--gradients",
+                       run->first - run->recipe->schedule.extension);
     bool validated =
         !run->recipe->data.val.tokens || runlog_validated(o->out ? o->out : o->resume, run->total);
     return run->first == run->total && validated ? RUN_ENDED : 0;

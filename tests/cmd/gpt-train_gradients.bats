@@ -117,8 +117,8 @@ refused() { # STATUS MESSAGE ARGUMENT...
     refused 2 "--gradients beside -o" "${from[@]}" --gradients g -o new
     refused 2 "--gradients beside --bench" "${from[@]}" --gradients g --bench 1
     refused 2 "--gradients beside --plan" "${from[@]}" --gradients g --plan
-    refused 2 "--batch needs --gradients FILE" "${from[@]}" --batch 1
-    refused 2 "--after needs --gradients FILE" "${from[@]}" --after 1
+    refused 2 "--batch needs --gradients FILE or --stats" "${from[@]}" --batch 1
+    refused 2 "--after needs --gradients FILE or --stats" "${from[@]}" --after 1
     refused 2 "--batch: from step 4 to 6 the batch's shape, or what is tied, changes" -q "${from[@]}" --gradients g --batch 2
     refused 2 "--after: from step 4 to 6 the batch's shape, or what is tied, changes" -q "${from[@]}" --gradients g --after 3
     refused 2 "--batch: step 10 of 11 has no 1 after it" -q --resume "$PLAIN/step-000010" --gradients g --batch 1
