@@ -14,8 +14,10 @@ run=${RUN:-$(find "$dir/run" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | hea
 batches=${BATCHES:-6}
 one=${1:-attn}
 two=${2:-mlp}
-[ -d "$shards" ] && [ -n "$run" ] ||
-    { echo "no $shards or no checkpoint: run examples/train-on-text.sh first" >&2; exit 1; }
+if [ ! -d "$shards" ] || [ -z "$run" ]; then
+    echo "no $shards or no checkpoint: run examples/train-on-text.sh first" >&2
+    exit 1
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
