@@ -35,6 +35,7 @@ struct run {
     int first; /* step to begin with */
     struct loader_pos start; /* position in the data at that step */
     struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
+    int64_t repeat_from; /* the step that data.repeat counts from */
     int64_t tokens_seen;
     char saved_data[33]; /* the id of the data of the checkpoint to resume; "": none */
     int64_t saved_bytes; /* of a stream, that the id is of; 0: as many as usual */

@@ -289,6 +289,7 @@ static struct loader_config config_of(const struct run *run)
     c.first_rank = be->first;
     c.local_ranks = run->opt->ranks;
     c.no_verify = run->opt->no_verify;
+    c.repeat_from = run->repeat_from;
     return c;
 }
 
