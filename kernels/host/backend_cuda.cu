@@ -5,6 +5,9 @@
 #include "host/comm_nccl.h"
 #include "host/profile.h"
 #include "ops_cuda.h"
+extern "C" {
+#include "base/pool.h"
+}
 
 /* group: of NCCL; NULL: one GPU alone. */
 static int gpu_of(void *group, int i)
@@ -62,16 +65,25 @@ static int refuse_unlike(const struct backend *b, int ranks, const struct gpu_fa
     return 0;
 }
 
+/* Makes the CUDA context of the i-th GPU, which takes a good part of a second. */
+static int open_gpu(void *group, int i)
+{
+    bool portable;
+    return ops_cuda_portable(gpu_of(group, i), &portable);
+}
+
 /* Describes this process's GPUs; refuses those that do not do. */
 static int describe(struct backend *b, const struct backend_wants *w)
 {
     struct gpu_facts f;
+    char name[256];
     bool portable;
-    int device = gpu_of(b->group, 0), rc = ops_cuda_portable(device, &portable);
+    int device = gpu_of(b->group, 0), rc = parallel_for(w->ranks, w->ranks, open_gpu, b->group);
 
-    if (rc)
+    if (rc || (rc = ops_cuda_portable(device, &portable)))
         return rc;
     ops_cuda_facts(device, &f);
+    ops_cuda_name(device, name, sizeof name);
     if ((rc = refuse_unlike(b, w->ranks, &f)))
         return rc;
     bool lacks = !gpu_has_fp8(&f);
@@ -79,7 +91,7 @@ static int describe(struct backend *b, const struct backend_wants *w)
         return err_set(GPT_DEVICE,
                        "%s = require: GPU %d has compute capability %d.%d, fp8 needs 8.9 or newer",
                        w->fp8_required, device, f.major, f.minor);
-    snprintf(b->about, sizeof b->about, "%s, compute capability %d.%d, %s path%s%s%s", f.name,
+    snprintf(b->about, sizeof b->about, "%s, compute capability %d.%d, %s path%s%s%s", name,
              f.major, f.minor, portable ? "portable" : "native", lacks && w->fp8 ? ", " : "",
              lacks && w->fp8 ? w->fp8 : "", lacks && w->fp8 ? " in bf16: no fp8 below 8.9" : "");
     const struct gpu_software *has = ops_cuda_software();
