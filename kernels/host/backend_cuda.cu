@@ -121,6 +121,17 @@ static int join(struct backend *b, const struct backend_wants *w)
     return 0;
 }
 
+/* Shows the driver as many GPUs as the run has ranks: it starts each that it sees. What the user
+ * shows stays. */
+static void show_gpus(int ranks)
+{
+    char list[1024] = "";
+    int at = 0;
+    for (int i = 0; i < ranks && at < (int)sizeof list - 8; i++)
+        at += snprintf(list + at, sizeof list - (size_t)at, "%s%d", i ? "," : "", i);
+    setenv("CUDA_VISIBLE_DEVICES", list, 0);
+}
+
 int backend_cuda(struct backend *b, const struct backend_wants *w)
 {
     int n, rc = 0;
@@ -135,6 +146,8 @@ int backend_cuda(struct backend *b, const struct backend_wants *w)
     /* The driver reads this variable at its first call. */
     if (w->eager)
         setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (w->world == w->ranks)
+        show_gpus(w->ranks);
     n = ops_cuda_count();
     if (w->ranks > n && n > 0)
         return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", w->ranks, n);
