@@ -14,6 +14,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "checkpoint/pack.h"
+#include "recipe/initial.h"
 #include "recipe/named.h"
 #include "recipe/schedule.h"
 #include "train/run.h"
@@ -238,10 +239,12 @@ static bool is_set(const struct options *o, const char *word)
 }
 
 static int train_on(struct backend *b, const struct options *o, const struct recipe *r,
-                    size_t ops_bytes, const char *arguments, double began, int64_t *used)
+                    struct initial *drawn, size_t ops_bytes, const char *arguments, double began,
+                    int64_t *used)
 {
     struct run_options run = {
         .recipe = r,
+        .drawn = drawn,
         .vocab = o->vocab,
         .data = o->data,
         .val = o->val,
@@ -303,6 +306,7 @@ static void say_stopped(const struct options *o, int64_t used)
 static int train(struct options *o, struct recipe **r, const char *arguments, double began)
 {
     struct backend backend;
+    struct initial *drawn = NULL;
     int64_t used = 0;
     size_t ops_bytes;
     bool made = false;
@@ -311,11 +315,19 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
         return err_set(GPT_USAGE, "expected -d SHARDS");
     if (o->out && !o->bench)
         rc = run_try_output(o->out, &made);
+    /* While GPUs start; not on a CPU, whose free memory is measured. --fit may replace the recipe. */
+    bool draws = o->bench || (!o->resume && !o->init);
+    if (!rc && draws && !o->fit && !strcmp(o->device, "cuda"))
+        rc = initial_new(&drawn, *r, (uint64_t)(*r)->seed, NULL);
     if (!rc && !(rc = pick_backend(&backend, o, *r))) {
         rc = run_fit_recipe(r, &backend, (int)o->ranks, o->fit, o->quiet ? NULL : warn, &ops_bytes);
-        if (!rc)
-            rc = train_on(&backend, o, *r, ops_bytes, arguments, began, &used);
+        if (rc)
+            initial_free(drawn);
+        else
+            rc = train_on(&backend, o, *r, drawn, ops_bytes, arguments, began, &used);
         backend_release(&backend);
+    } else {
+        initial_free(drawn);
     }
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */

@@ -48,10 +48,11 @@ struct gpu_facts {
     const char *error; /* of cudaGetDeviceCount, or NULL */
     int major, minor; /* compute capability of the requested GPU */
     int code; /* compute capability its code was compiled for, 10 major + minor; 0: none */
-    char name[256];
 };
 /* Fills f for GPU `device`; `code`, which takes a CUDA context, is left 0. */
 void ops_cuda_facts(int device, struct gpu_facts *f);
+/* Writes the name of a GPU that is there, or "GPU", to text; slow, as it asks the driver for all properties. */
+void ops_cuda_name(int device, char *text, size_t size);
 static inline bool gpu_has_fp8(const struct gpu_facts *f)
 {
     return f->major > 8 || (f->major == 8 && f->minor == 9);

@@ -5,6 +5,9 @@
 #include "host/comm_nccl.h"
 #include "host/profile.h"
 #include "ops_cuda.h"
+extern "C" {
+#include "base/pool.h"
+}
 
 /* group: of NCCL; NULL: one GPU alone. */
 static int gpu_of(void *group, int i)
@@ -62,16 +65,25 @@ static int refuse_unlike(const struct backend *b, int ranks, const struct gpu_fa
     return 0;
 }
 
+/* Makes the CUDA context of the i-th GPU, which takes a good part of a second. */
+static int open_gpu(void *group, int i)
+{
+    bool portable;
+    return ops_cuda_portable(gpu_of(group, i), &portable);
+}
+
 /* Describes this process's GPUs; refuses those that do not do. */
 static int describe(struct backend *b, const struct backend_wants *w)
 {
     struct gpu_facts f;
+    char name[256];
     bool portable;
-    int device = gpu_of(b->group, 0), rc = ops_cuda_portable(device, &portable);
+    int device = gpu_of(b->group, 0), rc = parallel_for(w->ranks, w->ranks, open_gpu, b->group);
 
-    if (rc)
+    if (rc || (rc = ops_cuda_portable(device, &portable)))
         return rc;
     ops_cuda_facts(device, &f);
+    ops_cuda_name(device, name, sizeof name);
     if ((rc = refuse_unlike(b, w->ranks, &f)))
         return rc;
     bool lacks = !gpu_has_fp8(&f);
@@ -79,7 +91,7 @@ static int describe(struct backend *b, const struct backend_wants *w)
         return err_set(GPT_DEVICE,
                        "%s = require: GPU %d has compute capability %d.%d, fp8 needs 8.9 or newer",
                        w->fp8_required, device, f.major, f.minor);
-    snprintf(b->about, sizeof b->about, "%s, compute capability %d.%d, %s path%s%s%s", f.name,
+    snprintf(b->about, sizeof b->about, "%s, compute capability %d.%d, %s path%s%s%s", name,
              f.major, f.minor, portable ? "portable" : "native", lacks && w->fp8 ? ", " : "",
              lacks && w->fp8 ? w->fp8 : "", lacks && w->fp8 ? " in bf16: no fp8 below 8.9" : "");
     const struct gpu_software *has = ops_cuda_software();
@@ -109,6 +121,17 @@ static int join(struct backend *b, const struct backend_wants *w)
     return 0;
 }
 
+/* Shows the driver as many GPUs as the run has ranks: it starts each that it sees. What the user
+ * shows stays. */
+static void show_gpus(int ranks)
+{
+    char list[1024] = "";
+    int at = 0;
+    for (int i = 0; i < ranks && at < (int)sizeof list - 8; i++)
+        at += snprintf(list + at, sizeof list - (size_t)at, "%s%d", i ? "," : "", i);
+    setenv("CUDA_VISIBLE_DEVICES", list, 0);
+}
+
 int backend_cuda(struct backend *b, const struct backend_wants *w)
 {
     int n, rc = 0;
@@ -123,6 +146,8 @@ int backend_cuda(struct backend *b, const struct backend_wants *w)
     /* The driver reads this variable at its first call. */
     if (w->eager)
         setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (w->world == w->ranks)
+        show_gpus(w->ranks);
     n = ops_cuda_count();
     if (w->ranks > n && n > 0)
         return err_set(GPT_DEVICE, "%d ranks need as many GPUs; %d visible", w->ranks, n);

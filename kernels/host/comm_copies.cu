@@ -66,15 +66,12 @@ static ncclWindow_t register_window(struct member *m, void *base, size_t bytes)
 
 static void drop_received(struct member *m)
 {
-    for (int k = 0; k < 2; k++) {
-        struct received *r = &m->received[k];
-        if (r->win)
-            MEMBER_NCCL(m, ncclCommWindowDeregister(m->nccl, r->win));
-        if (r->at)
-            MEMBER_NCCL(m, ncclMemFree(r->at));
-        r->win = NULL;
-        r->at = NULL;
-    }
+    if (m->received_win)
+        MEMBER_NCCL(m, ncclCommWindowDeregister(m->nccl, m->received_win));
+    if (m->received[0].at)
+        MEMBER_NCCL(m, ncclMemFree(m->received[0].at));
+    m->received_win = NULL;
+    m->received[0].at = m->received[1].at = NULL;
     m->received_bytes = 0;
 }
 
@@ -90,25 +87,26 @@ static void begin_copies(struct member *m)
 
 static void take_received(struct member *m, size_t bytes)
 {
+    size_t each = (bytes + 4095) / 4096 * 4096;
+    void *p = NULL;
+
     drop_received(m);
-    for (int k = 0; k < 2; k++) {
-        void *p = NULL;
-        if (take(&p, bytes) != cudaSuccess) {
-            nccl_member_fail(m, GPT_DEVICE, "too little memory: %zu MiB for what is received",
-                             bytes >> 20);
-            return;
-        }
-        m->received[k].at = (char *)p;
-        if (!(m->received[k].win = register_window(m, p, bytes)))
-            return;
+    if (take(&p, 2 * each) != cudaSuccess) {
+        nccl_member_fail(m, GPT_DEVICE, "too little memory: %zu MiB for what is received",
+                         2 * each >> 20);
+        return;
     }
+    m->received[0].at = (char *)p;
+    m->received[1].at = (char *)p + each;
+    if (!(m->received_win = register_window(m, p, 2 * each)))
+        return;
     m->received_bytes = bytes;
     begin_copies(m);
 }
 
-void copies_share(struct member *m, struct tensor full, bool reduced)
+void copies_share(struct member *m, void *memory, size_t bytes, size_t reduced)
 {
-    struct window w = { (char *)full.data, tensor_bytes(full), NULL };
+    struct window w = { (char *)memory, bytes, NULL };
 
     if (!m->copies || w.bytes < COPIES_LEAST || !(w.win = register_window(m, w.base, w.bytes)))
         return;
@@ -117,9 +115,10 @@ void copies_share(struct member *m, struct tensor full, bool reduced)
         return;
     }
     m->window[m->n_windows++] = w;
-    size_t bytes = (w.bytes < RECEIVED_MOST ? w.bytes : RECEIVED_MOST) / m->c.world * m->c.world;
-    if (reduced && bytes > m->received_bytes)
-        take_received(m, bytes);
+    size_t most = (reduced < (size_t)RECEIVED_MOST ? reduced : (size_t)RECEIVED_MOST) / m->c.world *
+                  m->c.world;
+    if (reduced >= COPIES_LEAST && most > m->received_bytes)
+        take_received(m, most);
 }
 
 bool copies_start(struct member *m)
@@ -163,11 +162,13 @@ static bool is_even(const struct member *m, struct tensor full, const struct spa
     return even;
 }
 
+/* True if the tensor lies in a window. */
 static bool is_shared(const struct member *m, struct tensor full)
 {
+    const char *first = (const char *)full.data, *end = first + tensor_bytes(full);
     bool found = false;
     for (int i = 0; i < m->n_windows && m->copies && !found; i++)
-        found = m->window[i].base == full.data && m->window[i].bytes >= tensor_bytes(full);
+        found = first >= m->window[i].base && end <= m->window[i].base + m->window[i].bytes;
     return found;
 }
 

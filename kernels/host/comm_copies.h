@@ -25,12 +25,12 @@ enum { COPIES_PIECE = 8 << 20 };
 /* True if the GPUs of this process, which is alone, can copy to each other: all ranks find the
  * same. */
 bool copies_possible(struct nccl_group *g);
-/* Makes large blocks of o come from NCCL. */
+/* Makes shared blocks of o come from NCCL, which maps them for all GPUs. */
 void copies_memory(struct ops *o);
 
 bool copies_start(struct member *m);
 /* Does what share() of comm.h does, by copies. */
-void copies_share(struct member *m, struct tensor full, bool reduced);
+void copies_share(struct member *m, void *memory, size_t bytes, size_t reduced);
 /* Between begin() and end() of the collective; false: nothing was queued, the ordinary way is left.
  * *last: the stream that ends the reduction. */
 bool copies_gather(struct member *m, struct tensor full, const struct span *own);

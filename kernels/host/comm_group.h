@@ -30,7 +30,6 @@ struct window {
 /* Chunks of all ranks for one owner. */
 struct received {
     char *at;
-    ncclWindow_t win;
     cudaEvent_t added; /* the last time */
     unsigned long long capture; /* in which; 0: none */
 };
@@ -52,7 +51,8 @@ struct member {
     bool copies;
     struct window *window;
     int n_windows;
-    struct received received[2];
+    struct received received[2]; /* both in a window of their own */
+    ncclWindow_t received_win;
     int turn;
     size_t received_bytes; /* of each */
     cudaStream_t adding;

@@ -248,7 +248,7 @@ static int nccl_barrier(struct comm *c)
 
 /* NCCL waits without a timeout for all to register their memory: the barrier finds ranks that
  * failed. */
-static void nccl_share(struct comm *c, struct tensor full, bool reduced)
+static void nccl_share(struct comm *c, void *memory, size_t bytes, size_t reduced)
 {
     struct member *m = member_of(c);
 
@@ -257,7 +257,7 @@ static void nccl_share(struct comm *c, struct tensor full, bool reduced)
     nccl_member_active(m, "share");
     pthread_mutex_lock(&m->calling);
     if (m->nccl)
-        copies_share(m, full, reduced);
+        copies_share(m, memory, bytes, reduced);
     pthread_mutex_unlock(&m->calling);
 }
 

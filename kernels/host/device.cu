@@ -76,7 +76,7 @@ static void give(struct cuda_ops *c, struct memory_block b)
         cudaFree(b.p);
 }
 
-void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
+static void *take(struct cuda_ops *c, size_t bytes, const char *what, bool for_others)
 {
     size_t left = 0, total = 0;
     void *p = NULL;
@@ -88,7 +88,7 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
         c->allocated += bytes;
         return (void *)(cuda_round(c->allocated) + 256);
     }
-    bool shared = c->take_shared && bytes >= SHARED_LEAST;
+    bool shared = for_others && c->take_shared && bytes >= SHARED_LEAST;
     e = shared ? c->take_shared(&p, bytes) : cudaMalloc(&p, bytes ? bytes : 1);
     if (e == cudaErrorMemoryAllocation) {
         cudaMemGetInfo(&left, &total);
@@ -110,17 +110,32 @@ void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
     return p;
 }
 
-static void *alloc(struct ops *o, size_t bytes, const char *what)
+void *cuda_take(struct cuda_ops *c, size_t bytes, const char *what)
+{
+    return take(c, bytes, what, false);
+}
+
+static void *alloc_any(struct ops *o, size_t bytes, const char *what, bool shared)
 {
     struct cuda_ops *c = cuda_of(o);
     void *p;
 
     if (c->capturing)
         cuda_fail(c, GPT_DEVICE, "memory for %s asked for while a graph is captured", what);
-    p = cuda_take(c, bytes, what);
+    p = take(c, bytes, what, shared);
     if (p && bytes && !c->counting)
         CUDA_TRY(c, cudaMemsetAsync(p, NAN_BYTE, bytes, c->stream));
     return p;
+}
+
+static void *alloc(struct ops *o, size_t bytes, const char *what)
+{
+    return alloc_any(o, bytes, what, false);
+}
+
+static void *alloc_shared(struct ops *o, size_t bytes, const char *what)
+{
+    return alloc_any(o, bytes, what, true);
 }
 
 static size_t allocated(const struct ops *o) { return ((const struct cuda_ops *)o)->allocated; }
@@ -471,7 +486,6 @@ static int code_for(int device)
 void ops_cuda_facts(int device, struct gpu_facts *facts)
 {
     struct gpu_facts f = {};
-    cudaDeviceProp prop;
 
     if (cudaDriverGetVersion(&f.driver) != cudaSuccess)
         f.driver = 0;
@@ -485,10 +499,15 @@ void ops_cuda_facts(int device, struct gpu_facts *facts)
     if (device >= 0 && device < f.visible) {
         cudaDeviceGetAttribute(&f.major, cudaDevAttrComputeCapabilityMajor, device);
         cudaDeviceGetAttribute(&f.minor, cudaDevAttrComputeCapabilityMinor, device);
-        if (cudaGetDeviceProperties(&prop, device) == cudaSuccess)
-            snprintf(f.name, sizeof f.name, "%s", prop.name);
     }
     *facts = f;
+}
+
+void ops_cuda_name(int device, char *text, size_t size)
+{
+    cudaDeviceProp prop;
+    bool known = cudaGetDeviceProperties(&prop, device) == cudaSuccess;
+    snprintf(text, size, "%s", known ? prop.name : "GPU");
 }
 
 static bool staging_take(struct cuda_ops *c, struct staging *s)
@@ -591,6 +610,7 @@ int ops_cuda_new(struct ops **o, int device)
     c->ops.status = status;
     c->ops.sync = sync;
     c->ops.alloc = alloc;
+    c->ops.alloc_shared = alloc_shared;
     c->ops.allocated = allocated;
     c->ops.reserve = reserve;
     c->ops.branch = branch;
@@ -666,6 +686,7 @@ int ops_cuda_counting(struct ops **o, int device)
     c->ops.free = counting_free;
     c->ops.status = c->ops.sync = status;
     c->ops.alloc = alloc;
+    c->ops.alloc_shared = alloc_shared;
     c->ops.allocated = allocated;
     c->ops.reserve = idle;
     c->ops.branch = branch;

@@ -145,8 +145,8 @@ struct cuda_ops {
     /* The qkv of a decoding step that has not been launched yet, for attention_cached. */
     struct qkv_args qkv;
 
-    /* NULL: cudaMalloc and cudaFree; else blocks of SHARED_LEAST bytes or more come from here, as
-     * other GPUs read and write them (comm_nccl.h). */
+    /* NULL: cudaMalloc and cudaFree; else shared blocks of SHARED_LEAST bytes or more come from
+     * here, as other GPUs read and write them (comm_nccl.h). */
     cudaError_t (*take_shared)(void **p, size_t bytes), (*give_shared)(void *p);
     struct memory_block *blocks; /* everything allocated, for free() */
     int n_blocks;

@@ -34,10 +34,11 @@ struct comm {
     int local_rank; /* this node's rank: which device */
     int64_t piece; /* bytes of a shard that are worth a reduction; 0: none but the whole shard */
 
-    /* Says of a tensor, whole as alloc() gave its memory, that collectives follow: gathers, or
-     * reductions where reduced. They are the same without, maybe slower. Every rank says it of the
-     * same tensors in the same order, before it captures a graph. */
-    void (*share)(struct comm *c, struct tensor full, bool reduced);
+    /* Says of memory, whole as alloc_shared() of ops gave it, that collectives on tensors in it
+     * follow, at the same places on every rank; reduced: bytes of the largest that is reduced, 0:
+     * all are only gathered. They are the same without, maybe slower. Every rank says it of the
+     * same memory in the same order, before it captures a graph. */
+    void (*share)(struct comm *c, void *memory, size_t bytes, size_t reduced);
     /* Rank r's chunk of full is its rows own[r] (host array of world entries, equal on all ranks):
      * chunks do not overlap, may differ in size and may be empty. NULL: equal chunks in the order
      * of ranks, of rows that the world size divides, which is faster on GPUs. Writes the mean over

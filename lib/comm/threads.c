@@ -352,10 +352,11 @@ static comm_ticket arrive_chunks(struct comm *c, enum kind kind, struct tensor f
 }
 
 /* Does nothing: all memory is shared. */
-static void threads_share(struct comm *c, struct tensor full, bool reduced)
+static void threads_share(struct comm *c, void *memory, size_t bytes, size_t reduced)
 {
     (void)c;
-    (void)full;
+    (void)memory;
+    (void)bytes;
     (void)reduced;
 }
 

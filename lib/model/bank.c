@@ -76,22 +76,62 @@ static void shard(struct banks *b, int i)
     p->g_own = tensor_rows(p->g, p->own_first * rows, p->own_count * rows);
 }
 
+static struct tensor tensor_like(const struct param_spec *s, enum dtype t)
+{
+    return tensor_of(NULL, t, s->matrices * s->rows, s->cols);
+}
+
 static struct tensor allocated(struct ops *o, const struct param_spec *s, enum dtype t)
 {
-    struct tensor x = tensor_of(NULL, t, s->matrices * s->rows, s->cols);
+    struct tensor x = tensor_like(s, t);
     x.data = o->alloc(o, tensor_bytes(x), s->label);
     return x;
+}
+
+/* Bytes of a tensor in the shared block: a multiple of what GPUs align memory to. */
+static size_t shared_room(struct tensor x) { return (tensor_bytes(x) + 255) / 256 * 256; }
+
+static struct tensor from_shared(struct banks *b, struct tensor x)
+{
+    x.data = b->shared + b->shared_taken;
+    b->shared_taken += shared_room(x);
+    return x;
+}
+
+/* Gradients of which rows are exchanged are not reduced in shards. */
+static bool reduces_shards(const struct recipe *r, int i)
+{
+    return r->params[i].comms != COMMS_REPLICATED && i != recipe_sparse(r);
+}
+
+static void take_shared(struct banks *b)
+{
+    const struct recipe *r = b->recipe;
+    for (int i = 0; i < r->n_params; i++) {
+        const struct param_spec *s = &r->params[i];
+        if (s->comms != COMMS_REPLICATED)
+            b->shared_bytes += shared_room(tensor_like(s, s->dtype));
+        if (reduces_shards(r, i))
+            b->shared_bytes += shared_room(tensor_like(s, recipe_gradient(r, s)));
+    }
+    if (b->shared_bytes)
+        b->shared = b->ops->alloc_shared(b->ops, b->shared_bytes, "weights and gradients");
 }
 
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank, int world)
 {
     *b = (struct banks){ .recipe = r, .ops = o, .rank = rank, .world = world, .n = r->n_params };
+    if (world > 1)
+        take_shared(b);
     for (int i = 0; i < b->n; i++) {
         const struct param_spec *s = &r->params[i];
         struct param *p = &b->p[i];
+        bool shared = b->shared && s->comms != COMMS_REPLICATED;
         p->spec = s;
-        p->w = allocated(o, s, s->dtype);
-        p->g = allocated(o, s, recipe_gradient(r, s));
+        p->w = shared ? from_shared(b, tensor_like(s, s->dtype)) : allocated(o, s, s->dtype);
+        p->g = shared && reduces_shards(r, i)
+                   ? from_shared(b, tensor_like(s, recipe_gradient(r, s)))
+                   : allocated(o, s, recipe_gradient(r, s));
         shard(b, i);
     }
     banks_clear(b, UINT32_MAX);
@@ -114,7 +154,7 @@ void banks_keep_fp8(struct banks *b, struct param *p, real scale_inv)
 {
     struct ops *o = b->ops;
     p->fp8.codes = tensor_of(NULL, DT_E4M3, p->w.rows, p->w.cols);
-    p->fp8.codes.data = o->alloc(o, tensor_bytes(p->fp8.codes), p->spec->label);
+    p->fp8.codes.data = o->alloc_shared(o, tensor_bytes(p->fp8.codes), p->spec->label);
     p->fp8.amax = o->alloc(o, sizeof *p->fp8.amax, p->spec->label);
     p->fp8.scale_inv = scale_inv;
 }

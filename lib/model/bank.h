@@ -39,6 +39,10 @@ struct banks {
     int rank, world;
     struct param p[MAX_PARAMS];
     int n;
+    /* With several ranks: one block for all weights and gradients that are gathered or reduced in
+     * shards, so that it is shared at once (comm.h); its bytes, and those that are taken. */
+    char *shared;
+    size_t shared_bytes, shared_taken;
 };
 
 int banks_init(struct banks *b, const struct recipe *r, struct ops *o, int rank,

@@ -383,6 +383,7 @@ static const struct ops memory_and_order = {
     .status = cpu_status,
     .sync = cpu_status,
     .alloc = cpu_alloc,
+    .alloc_shared = cpu_alloc,
     .allocated = cpu_allocated,
     .reserve = cpu_reserve,
     .branch = cpu_branch,

@@ -474,6 +474,9 @@ struct ops {
     int (*sync)(struct ops *o) MUST_CHECK; /* waits for all queued work, then status */
     /* Memory is allocated before step 0, filled with a NaN pattern, and freed by free(). */
     void *(*alloc)(struct ops *o, size_t bytes, const char *what);
+    /* The same, of memory that other ranks' devices may reach, for share() of comm.h: GPUs take longer
+     * to map it. */
+    void *(*alloc_shared)(struct ops *o, size_t bytes, const char *what);
     /* Bytes taken: by alloc, and by ops for themselves. */
     size_t (*allocated)(const struct ops *o);
     /* Takes so much for the ops themselves at once, where taking it piece by piece would waste. */

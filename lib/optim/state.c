@@ -201,16 +201,22 @@ static const struct span *whole_shards(const struct optim *z, int i)
     return own;
 }
 
-static void share(struct optim *z, int i)
+/* Shares the memory of weights and gradients, and that of weights' fp8 copies. */
+static void share(struct optim *z)
 {
-    struct param *p = &z->banks->p[i];
-    if (!z->p[i].shard)
-        return;
-    z->comm->share(z->comm, p->w, false);
-    if (p->fp8.codes.data)
-        z->comm->share(z->comm, p->fp8.codes, false);
-    if (i != z->sparse_param)
-        z->comm->share(z->comm, p->g, true);
+    struct banks *b = z->banks;
+    size_t largest = 0;
+    for (int i = 0; i < b->n; i++) {
+        size_t bytes = z->p[i].shard && i != z->sparse_param ? tensor_bytes(b->p[i].g) : 0;
+        largest = bytes > largest ? bytes : largest;
+    }
+    if (b->shared)
+        z->comm->share(z->comm, b->shared, b->shared_bytes, largest);
+    for (int i = 0; i < b->n && b->shared; i++) {
+        struct tensor codes = b->p[i].fp8.codes;
+        if (z->p[i].shard && codes.data)
+            z->comm->share(z->comm, codes.data, tensor_bytes(codes), 0);
+    }
 }
 
 /* The largest multiplier of the rate in the run. */
@@ -252,8 +258,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
              sparse_new(&z->sparse, o, c, b->p[z->sparse_param].g, whole_shards(z, z->sparse_param),
                         most_touched(r, c->world, r->params[z->sparse_param].every))))
         return rc;
-    for (int i = 0; i < r->n_params; i++)
-        share(z, i);
+    share(z);
     if ((rc = c->status(c)) || (rc = step_plans_make(&z->plans, r, c->world, z->sparse != NULL)))
         return rc;
     optim_reset(z);

@@ -460,18 +460,17 @@ int run_train(const struct run_options *o)
                        .wake = -1,
                        .lock = PTHREAD_MUTEX_INITIALIZER };
     int rc;
+    run.initial = o->drawn;
     run.log = (struct runlog){ .f = o->log, .total = run.total, .warn = warn_of_log, .ctx = &run };
-    if ((rc = check_ranks(o->recipe, o->backend->world)))
-        return rc;
-    if (o->estimate && check_ranks(o->recipe, o->estimate))
-        return err_prefix("--estimate");
-    if (!o->resume && !o->init &&
-        (rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed, NULL)))
-        return rc;
-    if (o->bench) {
-        rc = run_ranks(&run);
+    rc = check_ranks(o->recipe, o->backend->world);
+    if (!rc && o->estimate && check_ranks(o->recipe, o->estimate))
+        rc = err_prefix("--estimate");
+    if (!rc && !run.initial && !o->resume && !o->init)
+        rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed, NULL);
+    if (rc || o->bench) {
+        rc = rc ? rc : run_ranks(&run);
         initial_free(run.initial);
-        return rc > 0 ? err_set(rc, "%s", run.message) : rc;
+        return rc > 0 && *run.message ? err_set(rc, "%s", run.message) : rc;
     }
     rc = run_vocabulary_read(&run.vocabulary, o->vocab, o->recipe);
     if (!rc && o->resume)

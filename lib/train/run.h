@@ -25,8 +25,13 @@
 #include "device/backend.h"
 #include "recipe/recipe.h"
 
+struct initial; /* recipe/initial.h */
+
 struct run_options {
     const struct recipe *recipe;
+    struct initial
+        *drawn; /* the recipe's initial values, of a new run, begun before; run_train frees
+                              them. NULL: it draws them itself */
     const char *data; /* shards: see data/corpus.h; "-": a stream of shards, data/shard_stream.h */
     int64_t *used; /* set: tokens of a stream that the steps have passed over; NULL: not wanted */
     const char *vocab; /* vocabulary of losses that need one (vocabulary.h); NULL: GPT-2's */

@@ -44,7 +44,10 @@ int runlog_keep(struct runlog *l, const char *dir) MUST_CHECK;
 
 void runlog_key(struct runlog *l, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void runlog_recipe(struct runlog *l, const char *text);
-/* Seconds from the start of the program until the first step was queued, by phase. */
+/* Seconds from the start of the program until the first step was queued, by phase of this process's
+ * first rank. data: until the data were open, on GPUs with all contexts; device: the rank's
+ * device and communicator; memory: taken, and shared with other ranks; values: what was left to wait
+ * for of drawing or reading them, and the upload; first_step: its batch and launch. */
 struct runlog_start {
     double data, device, memory, values, first_step;
 };

@@ -74,7 +74,7 @@ static bool sharing; /* set between runs */
 static struct tensor shared(struct comm *c, struct tensor t)
 {
     if (sharing)
-        c->share(c, t, true);
+        c->share(c, t.data, tensor_bytes(t), tensor_bytes(t));
     return t;
 }
 
@@ -121,7 +121,7 @@ static struct tensor filled(struct ops *o, enum dtype type, int64_t rows, int64_
         else
             ((float *)host)[i] = x;
     }
-    t.data = o->alloc(o, tensor_bytes(t), "test");
+    t.data = o->alloc_shared(o, tensor_bytes(t), "test");
     o->upload(o, t.data, host, tensor_bytes(t));
     free(host);
     return t;

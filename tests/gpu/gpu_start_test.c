@@ -17,7 +17,7 @@ static void refused(struct gpu_facts f, int device, const char *what)
 
 static void test_facts(void)
 {
-    const struct gpu_facts good = { 13000, 13000, 2, NULL, 9, 0, 90, "" };
+    const struct gpu_facts good = { 13000, 13000, 2, NULL, 9, 0, 90 };
     struct gpu_facts f;
 
     CHECK_EQ(ops_cuda_fits(&good, 0), GPT_OK);
@@ -62,7 +62,7 @@ static void path(struct gpu_facts f, const char *wanted, bool expected)
 
 static void test_paths(void)
 {
-    const struct gpu_facts hopper = { 13000, 13000, 2, NULL, 9, 0, 90, "" };
+    const struct gpu_facts hopper = { 13000, 13000, 2, NULL, 9, 0, 90 };
     struct gpu_facts f = hopper;
     bool portable;
 

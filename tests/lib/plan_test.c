@@ -324,7 +324,7 @@ static void check_recipe(const char *name, const char *const *set, int n, int wo
         CHECK_OK(recipe_parse(&r, name, recipe_named_find(name)->text, set, n));
         CHECK_OK(ops_cpu_counting(&o, 1));
         CHECK_OK(comm_threads_new(&c, 1));
-        o->alloc = alloc;
+        o->alloc = o->alloc_shared = alloc;
         c->rank = rank, c->world = world;
         CHECK_OK(banks_init(&b, r, o, rank, world));
         CHECK_OK(optim_init(&z, r, &b, o, c));
