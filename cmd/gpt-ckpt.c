@@ -29,8 +29,8 @@ static struct {
     const char *format, *of, *bank, *plot, *dtype, *output, *recipe, *like, *since;
     int64_t ranks, level, keep_last, keep_every;
     double tolerance;
-    bool histogram, values, summary, all, full, states, padding, force, raw, dry_run, wide, quiet,
-        progress;
+    bool histogram, values, summary, all, total, full, states, padding, force, raw, dry_run, wide,
+        quiet, progress;
 } o = { .dtype = "f32", .level = -1 };
 
 static const struct opt table[] = {
@@ -50,6 +50,7 @@ static const struct opt table[] = {
     OPT_REAL("tolerance", "X", &o.tolerance, 0, INFINITY,
              "diff: |B - A| / |A| up to X is no difference"),
     OPT_SWITCH(0, "all", &o.all, "diff: also list what is the same"),
+    OPT_SWITCH(0, "total", &o.total, "diff: a last line of all tensors together"),
     OPT_SWITCH(0, "full", &o.full, "verify: every byte and every number, too"),
     OPT_SWITCH(0, "raw", &o.raw,
                "cat: the bytes as they are stored, of a weight without its master"),
@@ -206,7 +207,7 @@ static int compare(struct inspect *a, struct inspect *b, const char *pattern)
     struct diff_row *rows;
     bool same;
     int n, rc = diff_tensors(a->tensors, b->tensors, a->map.n ? &a->map : &b->map, pattern,
-                             o.tolerance, &rows, &n, &same);
+                             o.tolerance, o.total, &rows, &n, &same);
     if (rc)
         return rc;
     rc = show_diff(stdout, report_format_of(o.format, o.wide), rows, n, o.all);
@@ -484,8 +485,8 @@ static const struct verb verbs[] = {
       "bank histogram " SHOWN, 1, 2, verb_stat },
     { "spectrum", "PATH [PATTERN]", "singular values of matrices",
       "bank of since values summary plot force padding progress " SHOWN, 1, 2, verb_spectrum },
-    { "diff", "A B [PATTERN]", "what differs, and by how much", "bank tolerance all " SHOWN, 2, 3,
-      verb_diff },
+    { "diff", "A B [PATTERN]", "what differs, and by how much", "bank tolerance all total " SHOWN,
+      2, 3, verb_diff },
     { "verify", "PATH", "whether a checkpoint is sound", "full quiet", 1, 1, verb_verify },
     { "cat", "PATH TENSOR[SLICE]", "numbers of a tensor", "raw quiet", 2, 2, verb_cat },
     { "reshard", "PATH -o DIR --ranks N", "the same state for another number of ranks",

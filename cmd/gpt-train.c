@@ -20,12 +20,13 @@
 #include "devices.h"
 
 struct options {
-    const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace;
-    int64_t ranks, threads, gpus, memory, keep, bench, stage, estimate;
+    const char *recipe, *data, *val, *vocab, *out, *resume, *init, *device, *trace, *gradients,
+        *format;
+    int64_t ranks, threads, gpus, memory, keep, bench, stage, estimate, batch, after;
     double ranks_timeout, bandwidth;
     char *gpu_path;
     struct opt_list set;
-    bool plan, recipes, rules, profile, no_graph, no_verify, wide, quiet, progress, fit;
+    bool plan, recipes, rules, profile, no_graph, no_verify, wide, stats, quiet, progress, fit;
     bool go_on; /* --continue */
     bool any_device; /* neither --device nor --gpus was given */
 };
@@ -255,6 +256,8 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .bench = (int)o->bench,
         .estimate = (int)o->estimate,
         .bandwidth = o->bandwidth,
+        .one = { o->gradients, o->stats, o->batch > 0 ? (int)o->batch : 0, (int)o->after },
+        .format = o->format,
         .profile = o->profile,
         .wide = o->wide,
         .trace = o->trace,
@@ -337,6 +340,30 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
     return 0;
 }
 
+/* Does the same to --gradients, --stats and what belongs to them. */
+static int check_look(const struct options *o)
+{
+    const char *look = o->stats ? "--stats" : "--gradients";
+    bool looks = o->stats || o->gradients;
+    int rc = opt_choose(o->stats, look, o->gradients, "--gradients");
+    if (!rc)
+        rc = opt_choose(looks, look, o->out, "-o");
+    if (!rc)
+        rc = opt_choose(looks, look, o->bench, "--bench");
+    if (!rc)
+        rc = opt_choose(looks, look, o->plan, "--plan");
+    if (rc)
+        return rc;
+    if ((o->batch >= 0 || o->after) && !looks)
+        return err_set(GPT_USAGE, "%s needs --gradients FILE or --stats",
+                       o->after ? "--after" : "--batch");
+    if (o->format && !o->stats && !o->bench)
+        return err_set(GPT_USAGE, "--format needs --stats or --bench");
+    if (o->wide && !o->plan && !o->bench && !o->stats)
+        return err_set(GPT_USAGE, "--wide needs --plan, --bench or --stats");
+    return 0;
+}
+
 /* Rejects options that contradict each other or have no effect. --gpus N: N ranks on GPUs. */
 static int check_options(struct options *o)
 {
@@ -351,10 +378,10 @@ static int check_options(struct options *o)
         return rc;
     if ((rc = opt_choose(o->init, "--init", o->resume, "--resume")))
         return rc;
+    if ((rc = check_look(o)))
+        return rc;
     if (o->vocab && o->bench)
         return err_set(GPT_USAGE, "--vocab has no effect on --bench");
-    if (o->wide && !o->plan && !o->bench)
-        return err_set(GPT_USAGE, "--wide needs --plan or --bench");
     if (is_standard(o->recipe) + is_standard(o->data) + is_standard(o->resume) +
             is_standard(o->init) + is_set(o, "optimizer.coeffs=-") >
         1)
@@ -396,7 +423,7 @@ static int check_options(struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options o = { .keep = -1, .stage = -1 };
+    struct options o = { .keep = -1, .stage = -1, .batch = -1 };
     const struct opt table[] = {
         OPT_HEADING("Experiment"),
         OPT_TEXT('r', "recipe", "RECIPE", &o.recipe,
@@ -436,6 +463,15 @@ int main(int argc, char **argv)
         OPT_NUMBER("keep", "N", &o.keep, 0, 1e6,
                    "how many checkpoints DIR keeps, the newest; 0: all (2 of "
                    "this process's own)"),
+        OPT_TEXT(0, "gradients", "FILE", &o.gradients,
+                 "write the gradients of one batch as safetensors (-: stdout); train nothing"),
+        OPT_SWITCH(
+            0, "stats", &o.stats,
+            "print a table of the activations of one batch, by layer and site; train nothing"),
+        OPT_NUMBER("batch", "M", &o.batch, 0, 1e6,
+                   "with these two: the M-th batch after that of the next step (0)"),
+        OPT_NUMBER("after", "K", &o.after, 1, 1e6,
+                   "with these two: K steps on that batch come first (none)"),
         DEVICES_NAME(&o.device),
         OPT_NUMBER("ranks", "N", &o.ranks, 1, MAX_RANKS,
                    "ranks: threads on a CPU, GPUs with --device cuda (1)"),
@@ -458,9 +494,12 @@ int main(int argc, char **argv)
                  "with --bench on GPUs: a timeline for Perfetto; .gz and .zst compress"),
         OPT_NUMBER("stage", "K", &o.stage, 0, MAX_STAGES,
                    "of which stage --profile and --trace are (0)"),
+        OPT_WORD(
+            "format", &o.format, "table|tsv|json",
+            "with --stats or --bench: a table (default on a terminal), tsv (elsewhere) or json"),
         OPT_SWITCH(
             0, "wide", &o.wide,
-            "with --plan or --bench: tables as wide as they are, not broken for the terminal"),
+            "with --plan, --bench, --stats: tables as wide as they are, not broken for the terminal"),
         OPT_HEADING("Messages"),
         OPT_SWITCH(0, "progress", &o.progress, "show progress even when stderr is no terminal"),
         OPT_SWITCH('q', "quiet", &o.quiet, "no progress, errors only"),

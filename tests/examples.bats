@@ -243,6 +243,20 @@ END
     grep -qx 'muon_wd = 0' "$OUT/branch-4-2/branch-2/seed-1.log"
 }
 
+@test "spoil.sh: a step of one part turns the gradient of another, one of neither part none" {
+    run --separate-stderr env BATCHES=2 examples/spoil.sh
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "moved gradient_of batches 1-cos error along error" ]
+    [ "${#lines[@]}" -eq 9 ]
+    for part in attn mlp; do
+        grep -qx "neither $part 2 0.0000 0.0000 1.0000 0.0000" <<<"$output"
+        for moved in attn mlp both; do
+            grep "^$moved $part 2 " <<<"$output" | awk '{ exit !($4 > 0 && $4 < 1 && $5 < $4 && $6 < 1 && $6 > 0) }'
+        done
+    done
+}
+
 @test "race.sh: a rate for each line, then fresh seeds; more lines go on where it stopped" {
     # of a file: a comment, a line that goes on; then a line of the command
     printf '%s\n' '# lines' '' 'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov \' \

@@ -197,11 +197,13 @@ static uint16_t *of_chunk(const struct loader *l, uint16_t *tokens, int k)
     return tokens + (size_t)k * ((size_t)l->c.max.tokens + 1);
 }
 
-/* True if the step after next.step begins where this one ends. */
-static bool moves_on(const struct loader *l)
+/* True if the step after this one begins where it ends. */
+static bool moves_after(const struct loader *l, int64_t step)
 {
-    return l->c.repeat < 2 || (l->next.step + 1) % l->c.repeat == 0;
+    return l->c.repeat < 2 || (step + 1 - l->c.repeat_from) % l->c.repeat == 0;
 }
+
+static bool moves_on(const struct loader *l) { return moves_after(l, l->next.step); }
 
 /* True if a step that a shard's end interrupts takes the rest from the next one. A stream cannot go
  * back to repeat it. */
@@ -631,7 +633,7 @@ int64_t loader_most_steps(const struct loader *l)
             if (l->corpus.shard[shard].tokens > last)
                 left += l->corpus.shard[shard].tokens - last;
         }
-        if (l->c.repeat < 2 || (step + 1) % l->c.repeat == 0)
+        if (moves_after(l, step))
             left -= need;
     }
 }

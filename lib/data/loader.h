@@ -81,7 +81,8 @@ struct loader_config {
     enum cut cut;
     int piece; /* P of CUT_PIECES */
     bool cycle; /* start again when the shards are used up; else that is an error */
-    int repeat; /* steps N k .. N k + N - 1 get the same documents; 0: as 1 */
+    int repeat; /* N: so many steps, from repeat_from on, get the same documents; 0: as 1 */
+    int64_t repeat_from;
     int bigram_rows; /* rows of the bigram table; 0: there is none */
     bool csr; /* make start and order, and bigram's */
     int threads; /* to decode .zst shards; 0: 2 */

@@ -17,11 +17,7 @@ const char *diff_word(enum diff_what w)
 
 /* --- values --- */
 
-struct sums {
-    double dd, aa, bb, ab, max;
-};
-
-static void add_values(struct sums *s, const double *a, const double *b, size_t n)
+static void add_values(struct diff_sums *s, double *max, const double *a, const double *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         double d = b[i] - a[i];
@@ -29,7 +25,7 @@ static void add_values(struct sums *s, const double *a, const double *b, size_t 
             d = 0; /* infinities of the same sign, too */
         else if (!isfinite(d))
             d = INFINITY;
-        s->max = fmax(s->max, fabs(d));
+        *max = fmax(*max, fabs(d));
         s->dd += d * d;
         if (isfinite(a[i]) && isfinite(b[i])) {
             s->aa += a[i] * a[i];
@@ -39,11 +35,22 @@ static void add_values(struct sums *s, const double *a, const double *b, size_t 
     }
 }
 
+/* Fills what follows from the sums. */
+static void finish_row(struct diff_row *row)
+{
+    const struct diff_sums *s = &row->sums;
+    row->rms = row->elements ? sqrt(s->dd / (double)row->elements) : 0;
+    row->relative = s->dd == 0 ? 0 : sqrt(s->dd / s->aa);
+    row->cosine = s->aa == 0 && s->bb == 0 ? 1 : s->ab / sqrt(s->aa * s->bb);
+    row->along = s->aa == 0 ? NAN : s->ab / s->aa;
+}
+
 static int compare_values(struct tensors *a, const struct view *va, struct tensors *b,
                           const struct view *vb, struct diff_row *row)
 {
     struct values x = { 0 }, y = { 0 };
-    struct sums s = { 0 };
+    struct diff_sums s = { 0 };
+    double max = 0;
     double *buf = malloc(2 * CHUNK * sizeof *buf);
     int rc = buf ? 0 : err_memory();
     if (!rc && !(rc = values_open(&x, a, va->t, va->first)))
@@ -51,15 +58,14 @@ static int compare_values(struct tensors *a, const struct view *va, struct tenso
     for (uint64_t left = va->elements, n; !rc && left > 0; left -= n) {
         n = left < CHUNK ? left : CHUNK;
         if (!(rc = values_read(&x, buf, n)) && !(rc = values_read(&y, buf + CHUNK, n)))
-            add_values(&s, buf, buf + CHUNK, n);
+            add_values(&s, &max, buf, buf + CHUNK, n);
     }
     values_close(&x);
     values_close(&y);
     free(buf);
-    row->max = s.max;
-    row->rms = va->elements ? sqrt(s.dd / (double)va->elements) : 0;
-    row->relative = s.dd == 0 ? 0 : sqrt(s.dd / s.aa);
-    row->cosine = s.aa == 0 && s.bb == 0 ? 1 : s.ab / sqrt(s.aa * s.bb);
+    row->max = max;
+    row->sums = s;
+    finish_row(row);
     return rc;
 }
 
@@ -193,6 +199,7 @@ static bool has_scale(const struct stored *t)
 struct job {
     struct tensors *a, *b;
     const struct views *va, *vb;
+    bool total; /* is wanted */
     bool alike; /* two checkpoints, or two files */
     double tolerance;
     struct diff_row *rows;
@@ -212,9 +219,9 @@ static int compare(const struct job *j, const struct view *x, const struct view 
             !same_hashes(j->a, x->t->low, j->b, y->t->low) ||
             !same_hashes(j->a, x->t->master, j->b, y->t->master))
             rc = compare_bits(j->a, x, j->b, y, &row->bits, &codes);
-        if (rc || (!row->bits && !has_scale(x->t) && !has_scale(y->t))) {
+        if (rc || (!row->bits && !j->total && !has_scale(x->t) && !has_scale(y->t))) {
             row->max = row->rms = row->relative = 0;
-            row->cosine = 1;
+            row->cosine = row->along = 1;
             return rc;
         }
     } else {
@@ -246,7 +253,9 @@ static int start_row(const struct job *j, const struct view *v, enum diff_what w
                               .max = NAN,
                               .rms = NAN,
                               .relative = NAN,
-                              .cosine = NAN };
+                              .cosine = NAN,
+                              .along = NAN,
+                              .sums = { .aa = NAN } };
     /* Padding need not be in an exported file. */
     row->left_out = what != DIFF_SAME && !j->alike && v->part && v->part->padding;
     return row->name ? 0 : err_memory();
@@ -282,6 +291,25 @@ static void leave_out(struct diff_row *rows, int *n)
     *n = k;
 }
 
+/* Adds the row of all tensors whose values were compared. */
+static int add_total(struct diff_row *rows, int *n)
+{
+    struct diff_row t = { .name = strdup("total"), .total = true };
+    for (int i = 0; i < *n; i++) {
+        const struct diff_sums *s = &rows[i].sums;
+        if (isnan(s->aa))
+            continue;
+        t.what = rows[i].what > t.what ? rows[i].what : t.what;
+        t.elements += rows[i].elements;
+        t.bits += rows[i].bits;
+        t.max = fmax(t.max, rows[i].max);
+        t.sums.dd += s->dd, t.sums.aa += s->aa, t.sums.bb += s->bb, t.sums.ab += s->ab;
+    }
+    finish_row(&t);
+    rows[(*n)++] = t;
+    return t.name ? 0 : err_memory();
+}
+
 static int compare_all(struct job *j, int *n, bool *same)
 {
     int threads = tensors_threads(j->a) == 1 || tensors_threads(j->b) == 1;
@@ -293,11 +321,12 @@ static int compare_all(struct job *j, int *n, bool *same)
     *same = true;
     for (int i = 0; !rc && i < *n; i++)
         *same &= j->rows[i].what <= DIFF_WITHIN;
-    return rc;
+    return rc || !j->total ? rc : add_total(j->rows, n);
 }
 
 int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *map,
-                 const char *pattern, double tolerance, struct diff_row **rows, int *n, bool *same)
+                 const char *pattern, double tolerance, bool total, struct diff_row **rows, int *n,
+                 bool *same)
 {
     struct views va, vb = { .n = 0 };
     *rows = NULL;
@@ -307,10 +336,10 @@ int diff_tensors(struct tensors *a, struct tensors *b, const struct name_map *ma
     int rc = views_make(&va, a, map, pattern, flags);
     if (!rc && (rc = views_make(&vb, b, map, pattern, flags)) == GPT_INPUT && pattern)
         rc = 0; /* the pattern matches in A only */
-    if (!rc && !(*rows = calloc((size_t)(va.n + vb.n) + 1, sizeof **rows)))
+    if (!rc && !(*rows = calloc((size_t)(va.n + vb.n) + 2, sizeof **rows)))
         rc = err_memory();
     if (!rc) {
-        struct job j = { a, b, &va, &vb, alike, tolerance, *rows };
+        struct job j = { a, b, &va, &vb, total, alike, tolerance, *rows };
         *n = va.n;
         rc = compare_all(&j, n, same);
     }

@@ -151,12 +151,12 @@ int show_diff(FILE *f, enum report_format format, const struct diff_row *rows, i
     report_begin(&r, f, format);
     report_table(&r, NULL, NULL,
                  "name:s verdict:s elements:u bits_differ:i max:g5 rms:g5 relative:g5 "
-                 "cosine:g5");
+                 "cosine:g5 along:g5");
     for (int i = 0; i < n; i++)
-        if (all || rows[i].what > DIFF_EQUAL)
+        if (all || rows[i].total || rows[i].what > DIFF_EQUAL)
             report_row(&r, rows[i].name, diff_word(rows[i].what), rows[i].elements,
                        rows[i].what < DIFF_ONLY_A ? (int64_t)rows[i].bits : REPORT_NONE,
-                       rows[i].max, rows[i].rms, rows[i].relative, rows[i].cosine);
+                       rows[i].max, rows[i].rms, rows[i].relative, rows[i].cosine, rows[i].along);
     return report_end(&r);
 }
 

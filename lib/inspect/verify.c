@@ -252,7 +252,7 @@ static int audit_expected(struct audit *a, const struct expected *e, int n)
 static int audit_state(struct audit *a, const struct expected_state *s, int n)
 {
     static const char *const optional[] = { "loader.round", "loader.token", "loader.piece",
-                                            "loader.used", "loader.bytes" };
+                                            "loader.used",  "loader.bytes", "loader.repeat_from" };
     bool begun = false; /* training data, at a position that says nothing of other data */
     int rc = 0;
     for (int i = 0; !rc && i < n; i++) {

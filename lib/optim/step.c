@@ -267,24 +267,43 @@ static void decide(struct optim *z, const struct action *a)
                       (real)r->optimizer.clip, (real)(1 / r->optimizer.loss_scale));
 }
 
+/* Reduces the gradient of parameter i, in place, and waits for it. */
+static int reduce_now(struct optim *z, int i)
+{
+    int rc = 0;
+    if (z->sparse && i == z->sparse_param)
+        rc = optim_exchange(z);
+    else
+        reduce(z, i);
+    if (!rc)
+        wait_reduced(z, i);
+    return rc;
+}
+
 int optim_set_aside(struct optim *z, int steps)
 {
     const struct recipe *r = z->recipe;
+    int rc = 0;
 
-    for (int k = 0; k < r->n_params; k++) {
-        int i = r->order.scatter[k], rc = 0;
-        if (!recipe_waits(&r->params[i], steps))
-            continue;
-        if (z->sparse && i == z->sparse_param)
-            rc = optim_exchange(z);
-        else
-            reduce(z, i);
-        if (rc)
-            return rc;
-        wait_reduced(z, i);
-        z->p[i].waits = true;
+    for (int k = 0; k < r->n_params && !rc; k++) {
+        int i = r->order.scatter[k];
+        if (recipe_waits(&r->params[i], steps) && !(rc = reduce_now(z, i)))
+            z->p[i].waits = true;
     }
-    return 0;
+    return rc;
+}
+
+int optim_whole_gradients(struct optim *z)
+{
+    int rc = 0;
+    for (int k = 0; k < z->recipe->n_params && !rc; k++) {
+        int i = z->recipe->order.scatter[k];
+        struct tensor g = z->banks->p[i].g;
+        if (!(rc = reduce_now(z, i)) && z->p[i].shard)
+            z->comm->wait(z->comm,
+                          z->comm->all_gather(z->comm, g, optim_chunks(&z->p[i], z->comm)));
+    }
+    return rc;
 }
 
 void optim_expects(struct optim *z, int i, bool waits)

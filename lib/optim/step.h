@@ -47,6 +47,9 @@ void optim_finish(struct optim *z, const struct step_schedule *at);
  * a skipped step's updates do not count. At most one finished step may be open at optim_prepare. */
 void optim_outcome(struct optim *z, const struct step_schedule *at, bool skipped);
 
+/* Reduces all gradients, in place, and gathers them: each rank has the means whole. Collective; no step may
+ * follow. */
+int optim_whole_gradients(struct optim *z) MUST_CHECK;
 /* Reduces, in place, the gradients that wait to be applied after `steps` steps, and makes this
  * rank's part of each one of optim_tensors. Collective; no step may follow. */
 int optim_set_aside(struct optim *z, int steps) MUST_CHECK;

@@ -31,7 +31,8 @@ enum {
     MAX_LAYERS = 64,
     MAX_PARAMS = 32,
     MAX_STAGES = 8,
-    MAX_CYCLE = 8,
+    MAX_CYCLE = 8, /* initial values of a bank */
+    MAX_MULTIPLIERS = 256, /* of its rate: four for each of MAX_LAYERS */
     MAX_PERIOD = 1024,
     MAX_TOKEN_TERMS = 64, /* rows of [token_coefs] */
     MAX_TOKEN_BLOCKS = 8, /* small MLPs that make them */
@@ -79,7 +80,7 @@ struct param_spec {
     struct rule rule;
     enum comms comms;
     double beta1, beta2; /* NorMuon: beta1 follows the schedule */
-    float lr_mul[MAX_CYCLE]; /* matrix i: lr_mul[i % n_lr] */
+    float lr_mul[MAX_MULTIPLIERS]; /* matrix i: lr_mul[i % n_lr] */
     int n_lr;
     float wd_mul;
     int schedule; /* of its rate: index into schedules; -1: the run's */

@@ -239,14 +239,26 @@ static int init_of(const struct row *w, char *text, struct param_spec *p)
     return rc;
 }
 
+/* "a,b*n": a, then b for n matrices. */
 static int lr_of(const struct row *w, char *text, struct param_spec *p)
 {
-    char *item[MAX_CYCLE];
-    int rc = list_of(w, text, "multipliers", MAX_CYCLE, item, &p->n_lr);
-    for (int i = 0; i < p->n_lr && !rc; i++) {
+    char *item[MAX_MULTIPLIERS];
+    int n, rc = list_of(w, text, "multipliers", MAX_MULTIPLIERS, item, &n);
+    p->n_lr = 0;
+    for (int i = 0; i < n && !rc; i++) {
+        char *star = strchr(item[i], '*');
+        int64_t times = 1;
         double v = 0;
+        if (star)
+            *star++ = 0;
+        if (star && num_i64(star, "repeat", 1, MAX_MULTIPLIERS, &times))
+            return recipe_error(w->r, w->line, "expected a number from 1 to %d, found '%s'",
+                                MAX_MULTIPLIERS, star);
+        if (times > MAX_MULTIPLIERS - p->n_lr)
+            return recipe_error(w->r, w->line, "expected 1 to %d multipliers", MAX_MULTIPLIERS);
         rc = factor_of(w, item[i], &v);
-        p->lr_mul[i] = (float)v;
+        while (!rc && times--)
+            p->lr_mul[p->n_lr++] = (float)v;
     }
     if (!rc && p->n_lr > 1 && (rule_is_adam(&p->rule) || p->matrices == 1))
         return recipe_error(w->r, w->line, "%s takes one multiplier, found %d",

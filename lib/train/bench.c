@@ -274,26 +274,13 @@ static void run_muted(struct stage_bench *s, int i)
     k->optim.sparse = sparse;
 }
 
-/* Forward and backward without Adam's accumulation. */
-static void launch_model(struct stage_bench *s)
-{
-    struct rank *k = s->k;
-    banks_begin(&k->banks, UINT32_MAX);
-    k->model.final = NULL;
-    k->model.stale = true;
-    for (int m = 0; m < k->micros; m++) {
-        k->model.more = m + 1 < k->micros;
-        model_train(&k->model, &s->b[m], k->loss);
-    }
-}
-
 static void run_model(struct stage_bench *s, int i)
 {
     (void)i;
     if (s->model_graph)
         s->k->run->opt->backend->launch(s->k->ops, s->model_graph);
     else
-        launch_model(s);
+        step_launch_model(s->k, s->b);
 }
 
 static int capture_model(struct stage_bench *s)
@@ -303,10 +290,10 @@ static int capture_model(struct stage_bench *s)
     int rc;
     if (!be->capture || s->k->run->opt->no_graph)
         return 0;
-    launch_model(s); /* allocates workspaces and plans before the capture */
+    step_launch_model(s->k, s->b); /* allocates workspaces and plans before the capture */
     if ((rc = be->capture(o)))
         return rc;
-    launch_model(s);
+    step_launch_model(s->k, s->b);
     return be->capture_end(o, &s->model_graph);
 }
 
@@ -610,7 +597,7 @@ int bench_rank(struct rank *k, int n, FILE *f)
             title, sizeof title,
             "floor: products at %.3f TFLOP/s and copies at %.1f GB/s a rank, measured just now",
             rates.products / 1e12, rates.copy / 1e9);
-        report_begin(&out, f, report_format_of(NULL, k->run->opt->wide));
+        report_begin(&out, f, report_format_of(k->run->opt->format, k->run->opt->wide));
         report_table(&out, NULL, title,
                      "stage:i T:i micros:i step_ms:f3 min_ms:f3 fwd_bwd_ms:f3 optim_ms:f3 "
                      "optim_se:f3 exposed_ms:f3 exposed_se:f3 tokens_s:f0 TFLOP_s:f1 floor_ms:f2 "

@@ -182,6 +182,17 @@ static void launch_gradients(struct rank *k, const struct batch *b)
     optim_pause(&k->optim);
 }
 
+void step_launch_model(struct rank *k, const struct batch *b)
+{
+    banks_begin(&k->banks, UINT32_MAX);
+    k->model.final = NULL;
+    k->model.stale = true;
+    for (int m = 0; m < k->micros; m++) {
+        k->model.more = m + 1 < k->micros;
+        model_train(&k->model, &b[m], k->loss);
+    }
+}
+
 static void launch_update(struct rank *k, const struct batch *b)
 {
     (void)b;
@@ -258,10 +269,20 @@ static void report_skipped(struct run *run, int64_t tokens)
         runlog_key(&run->log, "skipped", "%lld tokens of the stream", (long long)tokens);
 }
 
+void upload_step(struct rank *k, int set, const struct step_batch *s, bool ahead, struct batch *b)
+{
+    for (int m = 0; m < k->micros; m++) {
+        char *slot = k->slots + (size_t)(set * k->micros + m) * k->slot_bytes;
+        const struct chunk *c = &s->chunk[m * k->world + k->rank];
+        b[m] = batch_upload(k, slot, c, ahead);
+        optim_touch(&k->optim, c->bigram, c->bigram ? c->tokens : 0);
+    }
+}
+
 /* Queues one step: forward and backward of each micro-batch, the optimizer. The slots
  * are two sets that steps use in turn: the batch is uploaded while the previous step computes, and
  * the step before that, which read this set, has been reported. */
-static int train_step(struct rank *k, const struct step_schedule *p, const struct step_batch *s)
+int train_step(struct rank *k, const struct step_schedule *p, const struct step_batch *s)
 {
     struct batch b[MAX_MICRO];
     int rc;
@@ -269,12 +290,7 @@ static int train_step(struct rank *k, const struct step_schedule *p, const struc
     rank_enter(k, "step", true);
     model_set(&k->model, p);
     optim_prepare(&k->optim, p);
-    for (int m = 0; m < k->micros; m++) {
-        char *slot = k->slots + (size_t)((p->step & 1) * k->micros + m) * k->slot_bytes;
-        const struct chunk *c = &s->chunk[m * k->world + k->rank];
-        b[m] = batch_upload(k, slot, c, true);
-        optim_touch(&k->optim, c->bigram, c->bigram ? c->tokens : 0);
-    }
+    upload_step(k, p->step & 1, s, true, b);
     if ((rc = step_launch(k, p, b)))
         return rc;
     k->ops->fetch(k->ops, k->loss, LOSSES * sizeof *k->loss);
@@ -335,34 +351,54 @@ static void report_pass(struct rank *k, int done)
     runlog_key(&k->run->log, "pass", "%lld has ended, trained on %s", (long long)p->number, text);
 }
 
-/* Logs step `done`. *stop: some rank has been asked to stop. */
-static int report_step(struct rank *k, int done, bool *stop)
+int gather_loss(struct rank *k, const real *sum, const struct step_schedule *p, struct step_loss *l)
 {
-    struct run *run = k->run;
     enum { STOP = LOSSES, TOLD };
-    double mine[TOLD], all[TOLD * MAX_RANKS], loss = 0, next = 0;
-    struct step_schedule p;
-    struct step_gate gate;
-    real sum[LOSSES];
+    double mine[TOLD], all[TOLD * MAX_RANKS];
     int rc;
 
-    schedule_at(run->recipe, done - 1, &p);
-    k->ops->fetched(k->ops, sum, sizeof sum);
-    if ((rc = read_gate(k, done, &p, (double)sum[0], &gate)))
-        return rc;
+    *l = (struct step_loss){ 0 };
     for (int i = 0; i < LOSSES; i++)
-        mine[i] = (double)sum[i] / (double)p.tokens;
+        mine[i] = (double)sum[i] / (double)p->tokens;
     mine[STOP] = stop_asked;
     if ((rc = rank_status(k)) || (rc = k->comm->gather_host(k->comm, mine, TOLD, all)))
         return rc;
     for (int i = 0; i < k->world; i++) {
-        loss += all[TOLD * i];
-        next += all[TOLD * i + 1];
-        *stop |= all[TOLD * i + STOP] != 0;
+        l->loss += all[TOLD * i];
+        l->next += all[TOLD * i + 1];
+        l->stop |= all[TOLD * i + STOP] != 0;
     }
-    next = k->model.next ? next : NAN;
-    if (!isfinite(loss) && !gate.skip)
-        return check_loss(k, done, loss, !isfinite(mine[0]));
+    l->next = k->model.next ? l->next : NAN;
+    return 0;
+}
+
+int step_outcome(struct rank *k, int done, struct step_loss *l, struct step_gate *gate)
+{
+    struct step_schedule p;
+    real sum[LOSSES];
+    int rc;
+
+    schedule_at(k->run->recipe, done - 1, &p);
+    k->ops->fetched(k->ops, sum, sizeof sum);
+    if ((rc = read_gate(k, done, &p, (double)sum[0], gate)) || (rc = gather_loss(k, sum, &p, l)))
+        return rc;
+    if (!isfinite(l->loss) && !gate->skip)
+        return check_loss(k, done, l->loss, !isfinite((double)sum[0]));
+    return 0;
+}
+
+/* Logs step `done`. *stop: some rank has been asked to stop. */
+static int report_step(struct rank *k, int done, bool *stop)
+{
+    struct run *run = k->run;
+    struct step_schedule p;
+    struct step_gate gate;
+    struct step_loss l;
+    int rc = step_outcome(k, done, &l, &gate);
+    if (rc)
+        return rc;
+    schedule_at(run->recipe, done - 1, &p);
+    *stop |= l.stop;
     if (!k->local)
         run_reaches(done);
     if (k->rank)
@@ -373,13 +409,13 @@ static int report_step(struct rank *k, int done, bool *stop)
     if (gate.skip)
         runlog_skip(&run->log, done, k->skips, ms, ms / (done - run->first));
     else
-        runlog_step(&run->log, done, loss, next, k->optim.gate ? (double)gate.norm : -1, ms,
+        runlog_step(&run->log, done, l.loss, l.next, k->optim.gate ? (double)gate.norm : -1, ms,
                     ms / (done - run->first));
     char objective[40] = "";
     if (k->model.next)
-        snprintf(objective, sizeof objective, " (objective %.4f)", loss);
+        snprintf(objective, sizeof objective, " (objective %.4f)", l.loss);
     progress_line(&run->progress, "step %d/%d  loss %.4f%s  %.0f tokens/s  %s left", done,
-                  run->total, k->model.next ? next : loss, objective,
+                  run->total, k->model.next ? l.next : l.loss, objective,
                   (double)p.tokens * (done - run->first) / ms * 1e3, format_duration(left, rest));
     return runlog_status(&run->log);
 }

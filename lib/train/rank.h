@@ -35,6 +35,7 @@ struct run {
     int first; /* step to begin with */
     struct loader_pos start; /* position in the data at that step */
     struct pass pass; /* what a pass over the data trains on; tokens 0: not known */
+    int64_t repeat_from; /* the step that data.repeat counts from */
     int64_t tokens_seen;
     char saved_data[33]; /* the id of the data of the checkpoint to resume; "": none */
     int64_t saved_bytes; /* of a stream, that the id is of; 0: as many as usual */
@@ -109,6 +110,27 @@ int log_end(struct rank *k) MUST_CHECK;
 /* Queues forward, backward and optimizer of one step on its micro-batches. */
 int step_launch(struct rank *k, const struct step_schedule *p, const struct batch *b) MUST_CHECK;
 
+/* Queues forward and backward of a step's micro-batches alone: their gradients take the place of all that are
+ * there, and none is reduced. */
+void step_launch_model(struct rank *k, const struct batch *b);
+/* Uploads this rank's micro-batches of a step into one of the two sets of slots, describes them in b, and notes
+ * the rows that they read; ahead: as batch_upload. */
+void upload_step(struct rank *k, int set, const struct step_batch *s, bool ahead, struct batch *b);
+/* Queues a whole step on that batch. */
+int train_step(struct rank *k, const struct step_schedule *p,
+               const struct step_batch *s) MUST_CHECK;
+/* The mean losses of a step's tokens over all ranks. */
+struct step_loss {
+    double loss, next; /* the objective; of next tokens alone, with model.next, else NaN */
+    bool stop; /* some rank has been asked to stop */
+};
+/* Collective. sum: this rank's LOSSES sums, on the host. */
+int gather_loss(struct rank *k, const real *sum, const struct step_schedule *p,
+                struct step_loss *l) MUST_CHECK;
+/* Waits for step `done`, which train_step has queued, reads its loss and what its gate has decided; GPT_DEVICE
+ * where they are not finite and the recipe does not skip the step. Collective. */
+int step_outcome(struct rank *k, int done, struct step_loss *l, struct step_gate *gate) MUST_CHECK;
+
 /* The name of a mark that step_launch queues for a timeline; recipe: a struct recipe. */
 void rank_mark_label(void *recipe, int mark, int part, char *text, size_t size);
 
@@ -136,6 +158,13 @@ double plan_ring_bytes(const struct recipe *r, int param, int ranks);
 
 /* -- bench.c: times n pairs of steps a stage; a table on f */
 int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
+
+/* -- one_batch.c: does what opt->one says. Collective. */
+int one_batch_rank(struct rank *k) MUST_CHECK;
+/* -- gradients.c, activations.c: write what they find of a batch to the file one.gradients, or print it on
+ * opt->log; the model is set. Collective. */
+int gradients_of_batch(struct rank *k, const struct step_batch *s) MUST_CHECK;
+int activations_of_batch(struct rank *k, const struct step_batch *s) MUST_CHECK;
 
 /* -- check.c */
 /* GPT_USAGE: this number of ranks cannot run the recipe. */

@@ -197,6 +197,10 @@ static int rank_work(struct rank *k)
     }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
+    if (run_looks(o)) {
+        rc = check_first(k);
+        return rc ? rc : one_batch_rank(k);
+    }
     if ((rc = check_first(k)) || (rc = save_room(k)) || (!k->rank && (rc = log_header(k->run))))
         return rc;
     if (!k->local) {
@@ -285,6 +289,7 @@ static struct loader_config config_of(const struct run *run)
     c.first_rank = be->first;
     c.local_ranks = run->opt->ranks;
     c.no_verify = run->opt->no_verify;
+    c.repeat_from = run->repeat_from;
     return c;
 }
 
@@ -337,7 +342,7 @@ static int check_val(struct run *run)
     const struct recipe *r = run->recipe;
     struct chunk c;
     int rc = 0;
-    if (!run->val || schedule_validates(r, run->first))
+    if (!run->val || schedule_validates(r, run->first) || run_looks(run->opt))
         return 0;
     for (int64_t k = 0; k < r->data.val.tokens / r->data.val.chunk && !rc; k++)
         rc = val_chunk(run->val, 0, k, &c);

@@ -4,7 +4,7 @@
  * the communicator and the loader. run.c starts and ends the ranks, loop.c is a
  * rank's steps, save.c writes and reads checkpoints, check.c verifies, memory.c takes
  * and counts memory, begin.c begins with another run's weights, plan.c prints what a run would take,
- * bench.c times steps without data.
+ * bench.c times steps without data, one_batch.c looks at one.
  *
  *     struct run_options o = { .recipe = r, .data = "shards", .ranks = 2,
  *                              .backend = &cpu, .log = stdout };
@@ -42,6 +42,13 @@ struct run_options {
     const char *trace; /* with bench: a file for the timeline of one stage; NULL: none */
     int stage; /* which */
     bool wide; /* with bench: its table is not broken for a terminal */
+    struct run_one { /* of one batch, training nothing: */
+        const char *gradients; /* write its gradients into this file; NULL: do not */
+        bool stats; /* print a table of its activations on log */
+        int batch; /* which: so many after the one of the step that would come */
+        int after; /* steps on it before that */
+    } one;
+    const char *format; /* of that table, and of bench's; NULL: by what stdout is */
     int bench; /* measure this many pairs of steps a stage; 0: train */
     int estimate; /* with bench: also the run's time on that many ranks (estimate.h); 0: not wanted */
     double bandwidth; /* with estimate: GB/s that a rank sends; 0: the usual */
@@ -56,6 +63,12 @@ struct run_options {
     const char *arguments; /* command line, for the log */
     double began; /* time at which the program started (now_seconds) */
 };
+
+/* True if the run is no run, but a look at one batch. */
+static inline bool run_looks(const struct run_options *o)
+{
+    return o->one.gradients || o->one.stats;
+}
 
 enum { MAX_GRAPHS = 32 }; /* of a run; what is beyond is launched op by op */
 /* Sets what a run of this recipe wants of GPUs: of which w->ranks are this process's. */

@@ -156,7 +156,7 @@ static double state_bytes(const struct rank *k)
 
 /* -- key-value state ----------------------------------------------------------------- */
 
-enum { MAX_STATE = MAX_PARAMS + 12, STATE_TEXT = 80 };
+enum { MAX_STATE = MAX_PARAMS + 13, STATE_TEXT = 80 };
 struct kv_state {
     struct ckpt_kv kv[MAX_STATE];
     char text[MAX_STATE][2][STATE_TEXT];
@@ -193,6 +193,8 @@ static void gather_kv(const struct rank *k, struct kv_state *s)
     }
     if (k->run->recipe->data.cut == CUT_PIECES)
         put(s, "loader.piece", NULL, k->run->recipe->data.piece);
+    if (k->run->repeat_from)
+        put(s, "loader.repeat_from", NULL, k->run->repeat_from);
     if (p->used >= 0)
         put(s, "loader.used", NULL, p->used);
     for (int i = 0; i < k->banks.n; i++)
@@ -485,6 +487,22 @@ static int read_position(struct run *run, struct ckpt *c)
     return 0;
 }
 
+/* Reads the step that data.repeat counts from: that of the run, or, where it is another number now, the
+ * one to begin with. */
+static int read_repeat(struct run *run, const struct ckpt *c)
+{
+    struct recipe *had;
+    int rc = recipe_parse(&had, run->resume_dir, ckpt_info(c)->recipe, NULL, 0);
+    if (rc)
+        return rc;
+    if (had->data.repeat == run->recipe->data.repeat)
+        rc = state_or(c, "loader.repeat_from", 0, &run->repeat_from);
+    else
+        run->repeat_from = run->recipe->data.repeat > 1 ? run->first : 0;
+    recipe_free(had);
+    return rc;
+}
+
 int resume_find(struct run *run)
 {
     const struct run_options *o = run->opt;
@@ -497,6 +515,8 @@ int resume_find(struct run *run)
     if (ckpt_state(c, "loader.id"))
         snprintf(run->saved_data, sizeof run->saved_data, "%s", ckpt_state(c, "loader.id"));
     rc = state_or(c, "loader.bytes", 0, &run->saved_bytes);
+    if (!rc)
+        rc = read_repeat(run, c);
     ckpt_close(c);
     if (rc)
         return rc;
@@ -506,6 +526,12 @@ int resume_find(struct run *run)
             "%s: step %d, but the recipe ends at %d; -s schedule.steps=N with N above %d "
             "goes on",
             run->resume_dir, run->first, run->total, run->first - run->recipe->schedule.extension);
+    if (run->first == run->total && run_looks(o))
+        return err_set(GPT_INPUT,
+                       "%s: step %d is the last, and %s is of the step that comes next; -s "
+                       "schedule.steps=N with N above %d goes on",
+                       run->resume_dir, run->first, o->one.stats ? "--stats" : "--gradients",
+                       run->first - run->recipe->schedule.extension);
     bool validated =
         !run->recipe->data.val.tokens || runlog_validated(o->out ? o->out : o->resume, run->total);
     return run->first == run->total && validated ? RUN_ENDED : 0;

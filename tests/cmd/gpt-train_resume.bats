@@ -141,3 +141,31 @@ load few_steps
     [ "$status" -eq 0 ]
     grep -q '^resumed: step 8 ' <<< "$output"
 }
+
+# Nothing moves, so equal losses of the next token are equal batches.
+@test "data.repeat counts from the step at which a run is resumed with it, also when it is resumed again" {
+    flat=(-s data.val_tokens=0 -s data.checkpoint_every=1 -s optimizer.adam_lr=0 -s parameters.attn.lr=0 -s parameters.mlp.lr=0)
+    for k in 0 1 2 3; do flat+=(-s "stages.$k=1024 3 512 $([ $k = 3 ] && echo - || echo 1) 1"); done
+    groups() { losses "$1" | sed 's/.*loss://' | uniq -c | awk '{ printf "%s ", $1 }'; }
+    train "${flat[@]}" --keep 0 -o run > run.log
+    [ "$(groups run.log)" = "1 1 1 1 1 1 1 1 1 1 1 " ]
+    resume --resume run/step-000004 -s data.repeat=3 --keep 0 -o three > three.log
+    [ "$(groups three.log)" = "3 3 1 " ]
+    # the first batch is the one that came next, the second the one after that
+    diff <(losses run.log | sed -n '5,6s/.*loss://p') <(losses three.log | sed 's/.*loss://' | sed -n '1p;4p')
+    resume --resume three/step-000006 --keep 0 -o again > again.log
+    [ "$(groups again.log)" = "1 3 1 " ]
+    diff -r three/step-000011 again/step-000011
+    "$GPT_BIN/gpt-ckpt" verify --full again/step-000011
+    # back to a batch a step
+    resume --resume three/step-000008 -s data.repeat=1 > one.log
+    [ "$(groups one.log)" = "1 1 1 " ]
+}
+
+@test "a list of multipliers freezes one matrix of a resumed run alone" {
+    train -o run > run.log
+    resume --resume run/step-000008 -s parameters.attn.lr=1*14,0,1*25 -o frozen > frozen.log
+    "$GPT_BIN/gpt-ckpt" diff --all --format=tsv run/step-000008 frozen/step-000011 'layers.*.attn.?.weight' > diff.tsv || [ $? = 1 ]
+    [ "$(awk -F'\t' '$2 == "same" { print $1 }' diff.tsv)" = layers.3.attn.v.weight ]
+    [ "$(grep -c differs diff.tsv)" -ge 39 ]
+}

@@ -89,6 +89,6 @@ wide() {
 }
 
 @test "--wide where there is no table is refused" {
-    refused 2 "--wide needs --plan or --bench" gpt-train --wide -r tiny -d shards
+    refused 2 "--wide needs --plan, --bench or --stats" gpt-train --wide -r tiny -d shards
     refused 2 "--wide" gpt-ckpt cat --wide run embed.weight
 }

@@ -150,7 +150,7 @@ static void test_diff(void)
         int rows, differs = 0;
         bool same;
         CHECK_OK(tensors_open(&t, scratch("other")));
-        CHECK_OK(diff_tensors(s, t, NULL, NULL, 0, &row, &rows, &same));
+        CHECK_OK(diff_tensors(s, t, NULL, NULL, 0, false, &row, &rows, &same));
         CHECK_EQ(rows, VIEWS);
         CHECK_EQ(same, !change[i].name);
         for (int k = 0; k < rows; k++) {

@@ -34,6 +34,22 @@ static void test_canonical(const char *name)
     recipe_free(b);
 }
 
+/* A list of multipliers longer than a pattern freezes one matrix of forty. */
+static void test_multipliers(void)
+{
+    struct recipe *r = read_recipe("record-61", "parameters.attn.lr=1*26,0,1*13"), *copy = NULL;
+    if (!r)
+        return;
+    const struct param_spec *p = &r->params[recipe_param(r, "attn")];
+    CHECK_EQ(p->n_lr, 40);
+    for (int i = 0; i < p->n_lr; i++)
+        CHECK(p->lr_mul[i] == (i == 26 ? 0 : 1));
+    CHECK_OK(recipe_parse(&copy, "copy", recipe_canonical(r), NULL, 0));
+    CHECK_EQ(copy ? copy->params[recipe_param(copy, "attn")].n_lr : 0, 40);
+    recipe_free(r);
+    recipe_free(copy);
+}
+
 static void refuse_in(const char *recipe, const char *set, int code, const char *part)
 {
     struct recipe *r = NULL;
@@ -184,7 +200,9 @@ static void test_refused_parameters(void)
            "expected '-'");
     refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 1 1 1 no", GPT_USAGE, "[0, 1)");
     refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 0.95 , 1 no", GPT_USAGE,
-           "expected 1 to 8 multipliers");
+           "expected 1 to 256 multipliers");
+    refuse("parameters.attn.lr=1*200,2*57", GPT_USAGE, "expected 1 to 256 multipliers");
+    refuse("parameters.attn.lr=1,0*0", GPT_USAGE, "expected a number from 1 to 256, found '0'");
     refuse("parameters.attn=40,d,d bf16 zero normuon sharded - 0.95 nan 1 no", GPT_USAGE, "'nan'");
     refuse("parameters.ve0=v,d bf16 zero adam sharded 0.75 0.95 75,5 5 no", GPT_USAGE,
            "adam takes one multiplier, found 2");
@@ -797,6 +815,7 @@ int main(void)
     test_canonical("bench-small");
     test_refused();
     test_refused_parameters();
+    test_multipliers();
     test_refused_forms();
     test_refused_coefs();
     test_prefixes();

@@ -327,7 +327,7 @@ static void test_diff(void)
     write_file(scratch("right"), right, 8);
     CHECK_OK(tensors_open(&s, scratch("left")));
     CHECK_OK(tensors_open(&t, scratch("right")));
-    CHECK_OK(diff_tensors(s, t, NULL, NULL, 0, &r, &n, &equal));
+    CHECK_OK(diff_tensors(s, t, NULL, NULL, 0, false, &r, &n, &equal));
     CHECK(!equal && n == 9);
     static const enum diff_what want[9] = { DIFF_SAME,    DIFF_EQUAL, DIFF_DIFFERS,
                                             DIFF_ONLY_A,  DIFF_SHAPE, DIFF_DIFFERS,
@@ -340,16 +340,26 @@ static void test_diff(void)
     CHECK_NEAR(r[2].rms, 0.25, 0);
     CHECK_NEAR(r[2].relative, 0.1, 1e-16);
     CHECK_NEAR(r[2].cosine, 27 / (5 * sqrt(29.25)), 1e-15);
+    CHECK_NEAR(r[2].along, 27 / 25.0, 1e-15);
     CHECK(r[5].bits == 1 && r[5].max == 0); /* -0 is another zero */
     CHECK(isinf(r[6].max) && isinf(r[6].relative));
     diff_free(r, n);
-    CHECK_OK(diff_tensors(s, t, NULL, "moved", 0.1000001, &r, &n, &equal));
+    CHECK_OK(diff_tensors(s, t, NULL, "moved", 0.1000001, false, &r, &n, &equal));
     CHECK(equal && n == 1 && r[0].what == DIFF_WITHIN);
     diff_free(r, n);
-    CHECK_OK(diff_tensors(s, t, NULL, "moved", 0.0999999, &r, &n, &equal));
+    CHECK_OK(diff_tensors(s, t, NULL, "moved", 0.0999999, false, &r, &n, &equal));
     CHECK(!equal);
     diff_free(r, n);
-    CHECK_OK(diff_tensors(s, s, NULL, NULL, 0, &r, &n, &equal));
+    CHECK_OK(
+        diff_tensors(s, t, NULL, "[ms]*", 0, true, &r, &n, &equal)); /* with one of another shape */
+    CHECK(!equal && n == 4 && r[3].total && !r[2].total && r[3].what == DIFF_DIFFERS);
+    CHECK(r[3].elements == 8 && r[3].bits == 1);
+    CHECK_NEAR(r[3].rms, 0.5 / sqrt(8), 1e-15);
+    CHECK_NEAR(r[3].relative, 0.5 / sqrt(50), 1e-15);
+    CHECK_NEAR(r[3].cosine, 52 / sqrt(50 * 54.25), 1e-15);
+    CHECK_NEAR(r[3].along, 52 / 50.0, 1e-15);
+    diff_free(r, n);
+    CHECK_OK(diff_tensors(s, s, NULL, NULL, 0, false, &r, &n, &equal));
     CHECK(equal && n == 8);
     diff_free(r, n);
     tensors_close(s);
@@ -391,7 +401,7 @@ static void test_diff_of_masters(void)
             struct diff_row *row;
             bool same;
             int n;
-            CHECK_OK(diff_tensors(s[i], s[k], NULL, "w.*", 0, &row, &n, &same));
+            CHECK_OK(diff_tensors(s[i], s[k], NULL, "w.*", 0, false, &row, &n, &same));
             CHECK_EQ(n, 1);
             CHECK_EQ(row[0].what, i == k                 ? DIFF_SAME
                                   : (i == 4) != (k == 4) ? DIFF_DIFFERS
@@ -528,7 +538,7 @@ static void test_many(void)
     CHECK_OK(views_make(&views, s, NULL, NULL, 0));
     CHECK(views_find(&views, names[MANY - 2]) == &views.v[views.n - 1]);
     views_release(&views);
-    CHECK_OK(diff_tensors(s, s, NULL, NULL, 0, &rows, &n, &same));
+    CHECK_OK(diff_tensors(s, s, NULL, NULL, 0, false, &rows, &n, &same));
     CHECK(same && n == MANY / 2);
     diff_free(rows, n);
     CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 10); /* also on a slow machine */
