@@ -24,7 +24,7 @@ struct judge {
 /* A table and what it is judged on. */
 struct candidate {
     struct coeffs table;
-    const char *drop; /* "first" or "last": the row that it was robbed of; NULL: none */
+    const char *drop; /* "first" or "last": the row that was left out; NULL: none */
     enum coeffs_input input; /* by which the trials are scaled */
     const struct trials *trials; /* may be empty */
 };

@@ -8,7 +8,7 @@
  *
  * Forward and backward go with the micro-batches of the rank that has most of them. The optimizer goes with the least
  * time that its products and bytes take on the rank that has most of it: a replicated parameter is not cut.
- * Communication that was seen goes with the bytes that a rank sends; at most all that it sends is in nothing's shadow.
+ * Exposed communication goes with the bytes that a rank sends; at most all that it sends is exposed.
  * Ranks are equally fast, and each has a device, or as many processors, as the measured ones. Pure functions; any
  * thread.
  */
@@ -31,7 +31,7 @@ struct stage_estimate {
     double model, optim; /* ms */
     double sent; /* bytes a step */
     double least,
-        most; /* ms of a step: with communication as hidden as it was seen, and with none hidden */
+        most; /* ms of a step: with as much communication exposed as was measured, and with all of it */
 };
 struct stage_estimate estimate_stage(const struct recipe *r, const struct stage_time *t, int ranks,
                                      const struct estimate_rates *at);
