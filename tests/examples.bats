@@ -257,6 +257,16 @@ END
     done
 }
 
+@test "one-batch.sh: a line a rate, its loss below the one before; frozen V is another number" {
+    run --separate-stderr env STEPS=4 examples/one-batch.sh 'mine 0.02,1e6 momentum 0.95 nesterov | polar polar-express | shape | step'
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 4 ]
+    before=${lines[0]#\# before: }
+    awk -v before="$before" 'NR == 3 { exit !($1 == "mine" && $2 == "0.02" && $3 > 0 && $3 < before - 0.01 && $4 < before - 0.01 && $3 != $4) }' <<<"$output"
+    awk -v before="$before" 'NR == 4 { exit !($3 == "nan" || $3 > before) }' <<<"$output"
+}
+
 @test "race.sh: a rate for each line, then fresh seeds; more lines go on where it stopped" {
     # of a file: a comment, a line that goes on; then a line of the command
     printf '%s\n' '# lines' '' 'muon 0.01,0.02,0.9 rules.matrices=lr RATE | momentum 0.95 nesterov \' \
