@@ -11,8 +11,9 @@
  *     solve          q from the left, columns of 128, in place of G
  *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, rounded to bf16
  * A pivot not above its bound, NaN included, becomes the bound, and its column below 0: where S is singular q keeps
- * unit vectors, and S = 0 gives I; that q is far from orthogonal where rounding noise passes as a pivot. Bounds: r s_jj with r = 2^-20 and 1e-30; of a dense S 2^-22 and 2^-24 of the
- * largest s_jj.
+ * unit vectors, and S = 0 gives I; that q is far from orthogonal. Bounds: r s_jj and 1e-30, of a dense S r s_jj and r / 8
+ * of the largest s_jj. r is the greater of 2^-20 and k 2^-25, what a sum of k products loses: tensor cores cut each of
+ * its 6 k / 16 additions off, and what they leave of a line without rank must not pass as a pivot.
  * FLOPs a matrix of k lines, in f32: k^3/3 three times, k^3 twice for q and X, 4/5 k^3 twice for the Gram matrices,
  * 2 k^3 for Q q, 6/5 k^3 twice for X'X; 2 k^3 in bf16. Workspace: 36 k^2 bytes a matrix.
  */
@@ -36,6 +37,12 @@ struct group {
 
 /* Returns a key that any two lines have an order by: NaN is the least. */
 __device__ __forceinline__ float key_of(float x) { return x == x ? x : -INFINITY; }
+
+/* Returns the bound of a pivot in a line whose diagonal is `at`, of k. */
+__device__ __forceinline__ float least_pivot(float at, int k)
+{
+    return fmaxf(fmaxf(0x1p-20f, 0x1p-25f * k) * at, 1e-30f);
+}
 
 static __global__ void __launch_bounds__(THREADS)
     order_lines(int *order, float *bound, const float *s, int k, bool sort, bool dense)
@@ -62,8 +69,7 @@ static __global__ void __launch_bounds__(THREADS)
             before += other > key_of(at) || (other == key_of(at) && j < i);
         }
         order[before] = i;
-        bound[before] = dense ? fmaxf(fmaxf(0x1p-22f * at, 0x1p-24f * largest), 1e-30f)
-                              : fmaxf(0x1p-20f * at, 1e-30f);
+        bound[before] = fmaxf(least_pivot(at, k), dense ? least_pivot(largest, k) / 8 : 0);
     }
 }
 
@@ -72,7 +78,7 @@ static __global__ void __launch_bounds__(THREADS) bound_lines(float *bound, cons
 {
     s += (int64_t)blockIdx.x * k * k;
     for (int i = threadIdx.x; i < k; i += THREADS)
-        bound[(int64_t)blockIdx.x * k + i] = fmaxf(0x1p-20f * s[(int64_t)i * (k + 1)], 1e-30f);
+        bound[(int64_t)blockIdx.x * k + i] = least_pivot(s[(int64_t)i * (k + 1)], k);
 }
 
 /* to = s with columns in the order, and with `rows` rows, too: a block a row. */
