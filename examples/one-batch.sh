@@ -4,7 +4,7 @@
 #   run examples/train-on-text.sh first, for its shards and its run, or name some: SHARDS=dir RUN=dir/step-N
 #   examples/one-batch.sh ['NAME RATE,RATE... STAGES']...    lines of gpt-rules(5) without rate; default: the four below
 # STEPS (8) steps at a constant rate on one batch, from momenta of zero; attn and mlp move, all else stands. The recipe
-# has these two banks, as tiny. The loss is that of the next token after the last step. 60 s.
+# has these two banks, as tiny. The loss is that of the next token after the last step. 100 s.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}

@@ -5,7 +5,7 @@
 #   examples/spoil.sh [LABEL LABEL]          two banks of the recipe; default: attn mlp
 # BATCHES (6) are those after the checkpoint, all at its weights. A line for each pair, over the batches: the mean and
 # standard error of 1 - cosine of the second part's gradient before and after, and of how much of the gradient before
-# is in the one after (gpt-ckpt(1), along). "neither" is the control: it must be 0 and 1. 20 s.
+# is in the one after (gpt-ckpt(1), along). "neither" is the control: it must be 0 and 1. 40 s.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
