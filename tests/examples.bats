@@ -289,16 +289,16 @@ END
     [ "$(date -r "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt" +%Y)" = 2001 ]
 }
 
-@test "race.lines: bench-small can be run with each, in three rates" {
+@test "race.lines, aol.lines, keys.lines: bench-small can be run with each, at each rate" {
     n=0
     while read -r name rates settings; do
-        [[ $rates =~ ^[0-9.]+,[0-9.]+,[0-9.]+$ ]]
+        [[ $rates =~ ^[0-9.]+(,[0-9.]+,[0-9.]+)?$ ]]
         set=()
         while IFS= read -r s; do set+=("--set=$s"); done < <(sed "s/RATE/${rates%%,*}/g; s/ *; */\n/g" <<<"$settings")
         echo "$name"
         "$GPT_BIN/gpt-train" --plan -r bench-small "${set[@]}" >"$BATS_TEST_TMPDIR/plan"
-        grep -q "^rule matrices = lr ${rates%%,*} " "$BATS_TEST_TMPDIR/plan"
+        grep -qE "^rule matrices = (lr ${rates%%,*} |nor )" "$BATS_TEST_TMPDIR/plan"
         n=$((n + 1))
-    done < <(sed -e '/^#/d; /^$/d; :next; /\\$/{N; s/\\\n//; b next;}' examples/race.lines)
-    [ $n -ge 12 ]
+    done < <(for file in race aol keys; do sed -e '/^#/d; /^$/d; :next; /\\$/{N; s/\\\n//; b next;}' examples/$file.lines; done)
+    [ $n -ge 34 ]
 }
