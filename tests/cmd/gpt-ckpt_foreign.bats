@@ -45,7 +45,7 @@ ckpt() { run --separate-stderr "$GPT_BIN/gpt-ckpt" "$@"; }
     ckpt diff model/a.safetensors other
     [ "$status" -eq 1 ]
     [ "${#lines[@]}" -eq 2 ]
-    [ "${lines[1]}" = $'f\tdiffers\t16\t1\t\t\t\t' ]
+    [ "${lines[1]}" = $'f\tdiffers\t16\t1\t\t\t\t\t' ]
 }
 
 @test "model.safetensors.index.json: the tensors of its files" {
