@@ -344,6 +344,7 @@ int opt_parse_verb(const struct command *c, const char *verb, const struct opt *
     return rc;
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these report at exit */
 /* Ends the process without destructors of libraries. OpenBLAS's waits for its threads, and where a
  * limit of address space leaves them no memory they ask for it without end. */
 static void end_process(int status, void *unused)
@@ -352,6 +353,7 @@ static void end_process(int status, void *unused)
     fflush(NULL);
     _exit(status);
 }
+#endif
 
 int opt_exit(const struct command *c, int rc)
 {

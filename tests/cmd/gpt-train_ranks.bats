@@ -52,9 +52,11 @@ load tiny_runs
 
 # bats test_tags=long
 @test "3, 4, 7 and 42 ranks train as one does: uneven shares, a resume on other ranks" {
-    f32 "normuon sharded - 0.95" --ranks 1 -s data.chunks=42 > 1.log
+    set=(-s data.chunks=42 -s "stages.0=672 3 512 1 1,0.5,0.25>0" -s "stages.1=672 7 512 1.52 1,0.5>0"
+         -s "stages.2=1344 11 512 1.73 1" -s "stages.3=1344 13 512 - 1") # 16 and 32 tokens a chunk
+    f32 "normuon sharded - 0.95" --ranks 1 "${set[@]}" > 1.log
     for n in 3 4 7 42; do
-        f32 "normuon sharded - 0.95" --ranks $n -s data.chunks=42 -o out$n > $n.log
+        f32 "normuon sharded - 0.95" --ranks $n "${set[@]}" -o out$n > $n.log
         agree 1.log $n.log 20
     done
     "$GPT_BIN/gpt-train" --resume out42/step-000010 -d "$SHARDS" -q --threads 1 --ranks 3 -o resumed > resumed.log
