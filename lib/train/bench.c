@@ -159,11 +159,10 @@ static int measure_rates(struct rank *k, bool cpu, struct rates *out)
     const int64_t size = (int64_t)dtype_size(type);
     char *at = o->alloc(o, (size_t)(2 * copied), "what --bench measures");
     rc = o->status(o);
-    for (int i = 0; i < 3 && !rc; i++, at += rows * n * size) {
-        t[i] = tensor_of(at, type, i == 2 ? n : rows, n);
+    for (int i = 0; i < 3 && !rc; i++) {
+        t[i] = tensor_of(at + i * rows * n * size, type, i == 2 ? n : rows, n);
         rc = fill_random(o, t[i]);
     }
-    at -= 3 * rows * n * size;
     if (!rc && !(rc = k->comm->barrier(k->comm))) {
         double products = rate_of(one_product, o, t, times, 2.0 * (double)(rows * n * n), &rc);
         for (int i = 0; i < 2; i++)
@@ -492,7 +491,7 @@ static int put_estimate(const struct rank *k, struct stage_time *t, const struct
     int steps[MAX_STAGES], n = 0;
     struct report out;
     estimate_steps(r, steps);
-    report_begin(&out, f, report_format_of(NULL, o->wide));
+    report_begin(&out, f, report_format_of(o->format, o->wide));
     report_table(
         &out, "estimate", NULL,
         "stage:s steps:i ranks:i micros:i fwd_bwd_ms:f3 optim_ms:f3 sent_MB:f1 least_ms:f3 "
