@@ -321,14 +321,13 @@ static int train(struct options *o, struct recipe **r, const char *arguments, do
         rc = initial_new(&drawn, *r, (uint64_t)(*r)->seed, NULL);
     if (!rc && !(rc = pick_backend(&backend, o, *r))) {
         rc = run_fit_recipe(r, &backend, (int)o->ranks, o->fit, o->quiet ? NULL : warn, &ops_bytes);
-        if (rc)
-            initial_free(drawn);
-        else
+        if (!rc) {
             rc = train_on(&backend, o, *r, drawn, ops_bytes, arguments, began, &used);
+            drawn = NULL; /* run_train has freed them */
+        }
         backend_release(&backend);
-    } else {
-        initial_free(drawn);
     }
+    initial_free(drawn);
     if (made && rc)
         rmdir(o->out); /* only if nothing is in it */
     struct words w = { 0 };

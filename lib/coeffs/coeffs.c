@@ -27,13 +27,17 @@ static int parse_row(const char *path, int line, char *text, int min, int max, d
 
 const char *const coeffs_input_names[COEFFS_INPUTS] = { "norm", "spectral", "aol" };
 
-enum coeffs_input coeffs_input_parse(const char *word)
+/* Returns the input that n bytes name; COEFFS_INPUTS: none. */
+static enum coeffs_input input_named(const char *word, size_t n)
 {
     int k = 0;
-    while (k < COEFFS_INPUTS && strcmp(coeffs_input_names[k], word))
+    while (k < COEFFS_INPUTS &&
+           (strlen(coeffs_input_names[k]) != n || memcmp(coeffs_input_names[k], word, n)))
         k++;
     return (enum coeffs_input)k;
 }
+
+enum coeffs_input coeffs_input_parse(const char *word) { return input_named(word, strlen(word)); }
 
 static const char input_mark[] = "# input: ";
 
@@ -43,11 +47,10 @@ static void take_input(struct coeffs *c, const char *line)
     const char *word = line + sizeof input_mark - 1;
     if (strncmp(line, input_mark, sizeof input_mark - 1))
         return;
-    for (int k = 0; k < COEFFS_INPUTS; k++) {
-        size_t n = strlen(coeffs_input_names[k]);
-        if (!strncmp(word, coeffs_input_names[k], n) && !word[n + strspn(word + n, " \t\r")])
-            c->input = (enum coeffs_input)k;
-    }
+    size_t n = strcspn(word, " \t\r");
+    enum coeffs_input input = input_named(word, n);
+    if (input < COEFFS_INPUTS && !word[n + strspn(word + n, " \t\r")])
+        c->input = input;
 }
 
 /* Rows of `max_terms` numbers at most, into c. */

@@ -158,20 +158,10 @@ static void list_sites(struct sites *l, const struct recipe *r, const struct act
 
 static int add_tensor(struct rank *k, struct site_sums *s, struct tensor t)
 {
-    size_t n = (size_t)tensor_count(t);
-    void *stored = malloc(tensor_bytes(t) + 1);
-    float *x = malloc(n * sizeof *x + 1);
-    int rc = stored && x ? 0 : err_memory();
-    if (!rc) {
-        k->ops->download(k->ops, stored, t.data, tensor_bytes(t));
-        rc = rank_status(k);
-    }
-    for (size_t i = 0; i < n && !rc; i++)
-        x[i] = t.dtype == DT_BF16 ? bf16_to_f32(((const uint16_t *)stored)[i])
-                                  : ((const float *)stored)[i];
+    float *x;
+    int rc = one_batch_floats(k, t, &x);
     if (!rc)
         site_add(s, x, t.rows);
-    free(stored);
     free(x);
     return rc;
 }

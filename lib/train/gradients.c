@@ -53,22 +53,13 @@ static int declare(struct st_writer *w, const struct param *p)
 static int write_gradient(struct rank *k, struct st_writer *w, const struct param *p)
 {
     double by = 1 / k->run->recipe->optimizer.loss_scale;
-    size_t n = (size_t)tensor_count(p->g), bytes = tensor_bytes(p->g);
-    void *stored = malloc(bytes + 1);
-    float *x = malloc(n * sizeof *x + 1);
-    int rc = stored && x ? 0 : err_memory();
-    if (!rc) {
-        k->ops->download(k->ops, stored, p->g.data, bytes);
-        rc = rank_status(k);
-    }
-    for (size_t i = 0; i < n && !rc; i++) {
-        double v = p->g.dtype == DT_BF16 ? (double)bf16_to_f32(((const uint16_t *)stored)[i])
-                                         : (double)((const float *)stored)[i];
-        x[i] = (float)(v * by);
-    }
+    size_t n = (size_t)tensor_count(p->g);
+    float *x;
+    int rc = one_batch_floats(k, p->g, &x);
+    for (size_t i = 0; i < n && !rc; i++)
+        x[i] = (float)((double)x[i] * by);
     if (!rc)
         rc = st_write(w, x, n * sizeof *x);
-    free(stored);
     free(x);
     return rc;
 }

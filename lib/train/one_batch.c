@@ -1,5 +1,6 @@
 /* one_batch.c - in place of a run: one batch, after some steps on it or none, for what is said of its gradients
  * (gradients.c) or activations (activations.c). */
+#include <stdlib.h>
 #include "train/rank.h"
 
 /* The steps and the batch are of one shape: GPT_USAGE where the schedule changes it among them. */
@@ -35,6 +36,28 @@ static int take_steps(struct rank *k, const struct step_batch *s)
         schedule_at(k->run->recipe, k->step, &p);
         if (!(rc = train_step(k, &p, s)))
             rc = step_outcome(k, k->step + 1, &l, &gate);
+    }
+    return rc;
+}
+
+int one_batch_floats(struct rank *k, struct tensor t, float **x)
+{
+    size_t n = (size_t)tensor_count(t);
+    void *stored = malloc(tensor_bytes(t) + 1);
+    int rc;
+    *x = malloc(n * sizeof **x + 1);
+    rc = stored && *x ? 0 : err_memory();
+    if (!rc) {
+        k->ops->download(k->ops, stored, t.data, tensor_bytes(t));
+        rc = rank_status(k);
+    }
+    for (size_t i = 0; i < n && !rc; i++)
+        (*x)[i] = t.dtype == DT_BF16 ? bf16_to_f32(((const uint16_t *)stored)[i])
+                                     : ((const float *)stored)[i];
+    free(stored);
+    if (rc) {
+        free(*x);
+        *x = NULL;
     }
     return rc;
 }

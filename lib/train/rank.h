@@ -161,6 +161,8 @@ int bench_rank(struct rank *k, int n, FILE *f) MUST_CHECK;
 
 /* -- one_batch.c: does what opt->one says. Collective. */
 int one_batch_rank(struct rank *k) MUST_CHECK;
+/* Reads a tensor in bf16 or f32 back as f32; *x: the caller's, to free, or NULL on failure. */
+int one_batch_floats(struct rank *k, struct tensor t, float **x) MUST_CHECK;
 /* -- gradients.c, activations.c: write what they find of a batch to the file one.gradients, or print it on
  * opt->log; the model is set. Collective. */
 int gradients_of_batch(struct rank *k, const struct step_batch *s) MUST_CHECK;

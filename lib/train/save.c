@@ -492,13 +492,15 @@ static int read_position(struct run *run, struct ckpt *c)
 static int read_repeat(struct run *run, const struct ckpt *c)
 {
     struct recipe *had;
+    if (run->recipe->data.repeat < 2)
+        return 0;
     int rc = recipe_parse(&had, run->resume_dir, ckpt_info(c)->recipe, NULL, 0);
     if (rc)
         return rc;
     if (had->data.repeat == run->recipe->data.repeat)
         rc = state_or(c, "loader.repeat_from", 0, &run->repeat_from);
     else
-        run->repeat_from = run->recipe->data.repeat > 1 ? run->first : 0;
+        run->repeat_from = run->first;
     recipe_free(had);
     return rc;
 }
