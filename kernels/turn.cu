@@ -296,7 +296,7 @@ static void cholesky(const struct group &g, float *x)
     }
 }
 
-/* As cholesky, with least pivots of x's own diagonal. */
+/* Does what cholesky does, with least pivots of x's own diagonal. */
 static void bounded_cholesky(const struct group &g, float *x)
 {
     if (g.c->failed)

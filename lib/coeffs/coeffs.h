@@ -18,8 +18,8 @@
 
 enum { COEFFS_ROWS = 64, COEFFS_TERMS = 4 };
 
-/* What a matrix is divided by before the first row: its Frobenius norm, its largest singular value, or, row by
- * row, AOL's factors. A table is made for one of them, which a comment "input: WORD" says; the norm without. */
+/* A matrix is divided before the first row by its Frobenius norm, by its largest singular value, or, row by row, by AOL's
+ * factors. A table is made for one of them, which a comment "input: WORD" says; the norm without. */
 enum coeffs_input { INPUT_NORM, INPUT_SPECTRAL, INPUT_AOL, COEFFS_INPUTS };
 #define INPUT_CHOICES "norm|spectral|aol"
 extern const char *const coeffs_input_names[COEFFS_INPUTS];

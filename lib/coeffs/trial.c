@@ -46,7 +46,7 @@ static int project(struct trial *t, const double *polar, const double *u, const 
     return 0;
 }
 
-/* What AOL makes of m, and what is left of the polar factor that m had: u, vt, polar are room. */
+/* Decomposes what AOL makes of m, and finds what is left of the polar factor that m had; u, vt, polar are room. */
 static int decompose_aol(struct trial *t, struct matrix *m, double *u, double *vt, double *polar)
 {
     size_t count = (size_t)m->rows * m->cols;

@@ -228,7 +228,7 @@ static int polar_of(const struct recipe *r, const char *label, const struct chai
     return 0;
 }
 
-/* What the first row's input is divided by, unless by AOL (gpt-rules(5), polar). */
+/* Returns the factor of the first row's input where AOL does not scale it (gpt-rules(5), polar). */
 static double scale_of(const struct stage_use *u, const struct spectrum *sp)
 {
     double fourth = 0;

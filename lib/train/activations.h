@@ -43,7 +43,7 @@ struct site_numbers {
         top8; /* of the sum of squares, the part of the 1 and the 8 channels with most of it */
     int64_t channel; /* which has most */
 };
-/* What is not known, as of no numbers, is NaN. */
+/* Makes the table's numbers of the sums; NaN where there are none to make one of. */
 struct site_numbers site_numbers(const struct site_sums *s);
 
 #endif

@@ -174,8 +174,8 @@ static struct share share_of_rank(const struct recipe *r, int rank, int ranks)
     return s;
 }
 
-/* What ZeRO-1 on one flat buffer costs where matrices are orthogonalised whole: each of the k ranks that hold a piece
- * of one gathers the others' in bf16, and orthogonalises it as well. */
+/* Holds the costs of ZeRO-1 on one flat buffer where matrices are orthogonalised whole: each of the k ranks that hold a
+ * piece of one gathers the others' in bf16, and orthogonalises it as well. */
 struct flat {
     double gathered; /* bytes of all ranks for that */
     double flops, most; /* of all ranks, and of the one with most */

@@ -35,8 +35,8 @@ static double lost_angles(struct both q, int n)
 }
 
 /* Q S Q' of the GPU's. */
-/* What a turn of k lines may leave of Q'Q - I, and of S: sums in f32, of which a GPU's products lose 2^-25 in each of
- * their 6 k / 16 additions. */
+/* Return what a turn of k lines may leave of Q'Q - I, and of S: sums in f32, of which a GPU's products lose 2^-25 in
+ * each of their 6 k / 16 additions. */
 static double angles_of(int k) { return 3e-6 + k * 0x1p-26; }
 static double rounding_of(int k) { return 1e-5 + k * 0x1p-25; }
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include "check.h"
 
-/* Of two rows of three: sums of powers -2, 30, -44, 354; so mean -1/3, variance 44/9, fourth moment 1418/27. */
+/* Two rows of three have sums of powers -2, 30, -44, 354; so mean -1/3, variance 44/9, fourth moment 1418/27. */
 static const float ROWS[6] = { 1, -2, 0, 3, 0, -4 };
 
 static void check_rows(const struct site_sums *s)

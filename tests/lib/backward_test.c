@@ -186,7 +186,7 @@ static void check_spare(void)
 /* -- heads in another order ---------------------------------------------------------------------- */
 
 enum { HEADS = 6 };
-/* Of six heads' blocks of numbers those of heads 0 and 2, 3 and 5 change places. So in paired attention, of heads h and
+/* Swaps the numbers of heads 0 and 2, and of 3 and 5, of six heads. So in paired attention, of heads h and
  * h + 3, a pair takes another's place, and a head one of the same rotation (record-61.md 2.5, 2.7). */
 static void swap_heads(float *x, int64_t width)
 {

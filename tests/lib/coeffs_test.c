@@ -339,7 +339,7 @@ static void test_tables(void)
     CHECK_ERR(coeffs_set_get(&c, "none"), GPT_USAGE, "no set 'none'");
 }
 
-/* What a table is made for, and what is left of it. */
+/* Reads, writes and drops rows of tables that say what input they are made for. */
 static void test_input(void)
 {
     double row[4][3];

@@ -33,7 +33,7 @@ static void signs_make(struct ops_case *c, int variant)
     c->backward = signs_backward;
 }
 
-/* Of a table with a row's number in place of its signs: the rows that these tokens take, a vector of record-89.md 3. */
+/* Checks which rows these tokens take, a vector of record-89.md 3: the table has a row's number in place of its signs. */
 static void check_vector(int n, const int32_t *tok, const int32_t *want)
 {
     enum { ROWS = 8192 };
