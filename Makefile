@@ -66,15 +66,16 @@ CPPFLAGS  += -D_GNU_SOURCE -Ilib
 WARN       = -Wall -Wextra
 NVCCFLAGS ?= $(if $(DRAFT),-O0,-O3)
 
+# -g1: the lines of a report, without variables.
 ifdef asan
 override BUILD := $(BUILD)-asan
-OPT       = -O1 -g -fno-omit-frame-pointer
+OPT       = -O1 -g1 -fno-omit-frame-pointer
 SANITIZE  = -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CUDA     ?= 0
 endif
 ifdef tsan
 override BUILD := $(BUILD)-tsan
-OPT       = -O1 -g
+OPT       = -O1 -g1
 SANITIZE  = -fsanitize=thread
 CUDA     ?= 0
 endif

@@ -123,7 +123,7 @@ for i in 0 1 2 3; do FEW+=(-s "stages.$i=512 3 256 $([ $i = 3 ] && echo - || ech
     [ "$status" -eq 0 ]
     for side in muon adam-last aol-4 gram f32; do
         grep -qE "^$side +2 +12 +[0-9.]+ .* [0-9]+[.][0-9]+" <<<"$output"
-        ! cmp -s "$OUT/optimizers-6/normuon/seed-1.log" "$OUT/optimizers-6/$side/seed-1.log"
+        run ! cmp -s "$OUT/optimizers-6/normuon/seed-1.log" "$OUT/optimizers-6/$side/seed-1.log"
     done
 }
 
