@@ -1020,20 +1020,6 @@ static int take_more(struct optim *z, int i)
     return 0;
 }
 
-/* Returns GPT_USAGE, with a message, for a stage that the device has not. */
-static int device_has(const struct optim *z, const struct param *p)
-{
-    const struct rule *rule = &p->spec->rule;
-    const struct stage_use *alone = rule_what(rule, STAGE_CPU);
-
-    if (strcmp(z->ops->device, "cuda"))
-        return 0;
-    if (alone)
-        return err_set(GPT_USAGE, "stage %s of %s runs on a CPU alone: --device cpu",
-                       stage_rows[alone->id].word, p->spec->label);
-    return 0;
-}
-
 int rules_init(struct optim *z, int i)
 {
     const struct param *p = &z->banks->p[i];
@@ -1045,8 +1031,6 @@ int rules_init(struct optim *z, int i)
 
     if (rule_is_adam(rule))
         return 0;
-    if ((rc = device_has(z, p)))
-        return rc;
     if (!(x = z->p[i].rule = calloc(1, sizeof *x)))
         return err_memory();
     for (int c = 0; c < rule_chains(rule) && !rc; c++) {

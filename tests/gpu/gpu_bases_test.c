@@ -286,6 +286,64 @@ static void test_lines(int n, int rows, int cols)
         CHECK(get(q.c, i) == (i % (rows * rows) / rows == i % rows));
 }
 
+/* -- on the host ----------------------------------------------------------------------------------- */
+
+/* Calls twice, since what a call has taken stays: the same bits. */
+static void test_host(int n, int rows, int cols, bool last)
+{
+    struct both x = drawn(DT_F32, (int64_t)n * rows, cols, 1);
+    struct both g = drawn(DT_F32, (int64_t)n * rows, cols, 1);
+    struct both q = blank(DT_F32, (int64_t)n * rows, rows), left[3], right[3];
+    struct both age = drawn(DT_F32, 1, 1, 0), updates = drawn(DT_F32, n, 1, 0);
+    real number[3] = { 0.1f, -0.25f, 1e-6f }, balance[2] = { 0.1f, 5 }, step = 0.1f;
+    struct step_gate gate = { .factor = 1 };
+    void *c[4], *d[4];
+    bool turned[8];
+
+    for (int i = 0; i < 3; i++) {
+        left[i] = blank(DT_F32, (int64_t)n * rows, rows);
+        right[i] = blank(DT_F32, (int64_t)n * cols, cols);
+        draw_bases(q, left[i], n, 0.2, 2 * rows, 1, -1);
+        draw_bases(blank(DT_F32, (int64_t)n * cols, cols), right[i], n, 0.2, 2 * cols, 1, -1);
+    }
+    for (int i = 0; i < n; i++)
+        turned[i] = i % 2;
+    numbers(number, sizeof number, &c[0], &d[0]), numbers(balance, sizeof balance, &c[1], &d[1]);
+    numbers(&step, sizeof step, &c[2], &d[2]), numbers(&gate, sizeof gate, &c[3], &d[3]);
+    set(age.c, 0, 0.3), to_gpu(age);
+    for (int times = 0; times < 2; times++) {
+        bool *rows_are = times ? turned : NULL;
+        cpu->shampoo(cpu, x.c, left[0].c, right[0].c, n, times, c[0], age.c.data);
+        gpu->shampoo(gpu, x.g, left[0].g, right[0].g, n, times, d[0], age.g.data);
+        CHECK_EQ(different_bytes(x), 0);
+        cpu->sinkhorn(cpu, x.c, left[1].c, right[1].c, n, rows_are, c[1]);
+        gpu->sinkhorn(gpu, x.g, left[1].g, right[1].g, n, rows_are, d[1]);
+        CHECK_EQ(different_bytes(x), 0);
+        for (int i = 0; i < n; i++)
+            set(updates.c, i, times);
+        to_gpu(updates);
+        struct psgd a = { .g = g.c,
+                          .seed = 5,
+                          .stream = 2,
+                          .step = c[2],
+                          .updates = updates.c.data,
+                          .gate = c[3] },
+                    b = a;
+        b.g = g.g, b.step = d[2], b.updates = updates.g.data, b.gate = d[3];
+        cpu->psgd(cpu, x.c, left[2].c, right[2].c, n, &a);
+        gpu->psgd(gpu, x.g, left[2].g, right[2].g, n, &b);
+        CHECK_EQ(different_bytes(x) + different_bytes(left[2]) + different_bytes(right[2]), 0);
+    }
+    if (!last) /* a failure of the host's ops stays */
+        return;
+    set(left[0].c, 0, NAN), to_gpu(left[0]);
+    gpu->shampoo(gpu, x.g, left[0].g, right[0].g, n, false, d[0], age.g.data);
+    CHECK_OK(gpu->sync(gpu));
+    struct tensor now = fetched(x.g);
+    CHECK(get(now, 0) != get(now, 0));
+    free(now.data);
+}
+
 int main(void)
 {
     if (!pair_begin())
@@ -319,6 +377,12 @@ int main(void)
         test_lines(1, 1, 1);
         test_lines(3, 40, 24);
         test_lines(2, 33, 200);
+        clear();
+    }
+    if (check_of("shampoo sinkhorn psgd")) {
+        test_host(1, 1, 1, false);
+        test_host(3, 40, 24, false);
+        test_host(2, 33, 130, true);
         clear();
     }
     return pair_end();
