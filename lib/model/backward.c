@@ -132,13 +132,20 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                      value_rows(m, i, false), b);
     if (spec->value >= 0)
         gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
-    o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
+    if (m->recipe->precision.attn.backward_fp8)
+        o->linear_bwd_fp8(o, a->dy, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv,
+                          attention_weight8(m, i, true), p->qkv[i].value,
+                          attention_gradient_scale(m), (real)m->recipe->precision.attn.x_scale,
+                          add);
+    else
+        o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
     if (g.bias.data && !add)
         o->zero(o, g.bias);
     if (g.bias.data)
         o->bias_bwd(o, g.bias, a->raw);
     attention_done(m, i);
-    o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
+    if (!m->recipe->precision.attn.backward_fp8)
+        o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
 }
 
 /* The gradient of a table is computed at the first of its readers (two at most); that of the

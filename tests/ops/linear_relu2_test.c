@@ -81,7 +81,8 @@ static struct fp8_matrices mlp_copies(struct ops *o, int k)
                               o->alloc(o, sizeof(real), "scale"),
                               2 * k,
                               2,
-                              4 };
+                              4,
+                              false };
 
     o->quantize_matrices(o, &q, bank);
     CHECK(*q.scale == (k ? 0x1p-8f : 0x1p-6f));
