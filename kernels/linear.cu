@@ -217,13 +217,15 @@ static void launch_scaled(struct cuda_ops *c, const scaled_args &s)
     CUDA_LAUNCHED(c);
 }
 
-void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add)
+void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, const float *scale,
+                    bool add)
 {
     scaled_args s = { .dw = dw.data,
                       .dw_f32 = dw.dtype == DT_F32,
                       .add = add,
                       .round = c->ops.bf16_grads,
-                      .g = sum };
+                      .g = sum,
+                      .scale = scale };
 
     s.n = tensor_count(dw);
     if (!c->failed && s.n && CUDA_NEED(c, s.n % 4 == 0, "weights come in multiples of 4 elements"))

@@ -200,8 +200,9 @@ void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const fl
 void cuda_launch_waiting(struct cuda_ops *c);
 void cuda_launch_qkv(struct cuda_ops *c);
 
-/* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
-void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
+/* dw (+)= scale sum (f32, as many), one rounding; scale in device memory, NULL: 1; in linear.cu. */
+void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, const float *scale,
+                    bool add);
 
 /* y = scale *x_scale *w8.scale x8 w8^T (+ residual): codes in fp8, along their sums; in linear.cu. */
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,

@@ -263,6 +263,12 @@ struct fp8_operands {
     real x_scale;
     struct fp8_weight w;
 };
+/* The weight gradient of the MLP's first product, dw (F,D), which mlp_bwd_fp8 makes of codes. */
+struct fp8_grad {
+    struct tensor dw, x; /* x (T,D): the product's input */
+    bool add;
+};
+#define FP8_NORM_UNIT 16 /* what its codes are divided by (fp8.md 8) */
 #define FP8_POST_UNIT 4 /* what codes of the MLP's hidden layer are multiplied by (fp8.md 3) */
 /* max|dout| over this is what codes of its gradient are multiplied by (fp8.md 4). */
 #define FP8_GRAD_UNIT 64

@@ -337,6 +337,7 @@ struct recipe {
                 [3]; /* headroom of activations, of weights; steps after which each refresh of
                                   the weights' scales is one from the weights themselves */
             bool backward_fp8; /* with it, what the backward makes of gradients */
+            bool up_grad_fp8; /* with that, the first product's weight gradient */
         } mlp;
         struct {
             bool fp8; /* projections to q, k, v in training; in bf16 on a GPU without fp8 */

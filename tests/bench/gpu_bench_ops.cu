@@ -505,7 +505,13 @@ static void products(int T)
     row("linear_relu2_bwd", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2); });
     row("mlp_bwd_fp8", 0, 5.0 * T * D, 0, 8 * A, [&](int i) {
-        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].x, w1, turned, w1, w8, NULL, sets[i].f2);
+        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].x, w1, turned, w1, w8, NULL, sets[i].f2,
+                       NULL);
+    });
+    row("mlp_bwd_fp8, dw1", 0, 8.0 * T * D, 0, 12 * A, [&](int i) {
+        struct fp8_grad first = { dw1, sets[i].x, false };
+        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].g, w1, turned, w1, w8, NULL, sets[i].f2,
+                       &first);
     });
     row("linear_relu2_bwd, scale", 0, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, num, sets[i].f2); });

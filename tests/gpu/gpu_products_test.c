@@ -302,13 +302,16 @@ static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
     struct both w = weight(2 * hidden, width, 0.1), dout = drawn(tokens, width, 1e-4);
     struct both dpre = blank(tokens, hidden), dx = blank(tokens, width);
     struct both codes[2], turned[2], of[2], scale = scaled ? number(-0.6) : none;
+    struct both x = drawn(tokens, width, 1), dw1 = weight(hidden, width, 1e-3);
+    struct both again = blank(tokens, hidden), dx2 = blank(tokens, width);
 
     snprintf(label, sizeof label, "bwd_fp8 T=%d D=%d F=%d scale=%d", tokens, width, hidden, scaled);
     for (int64_t i = 0; i < tensor_count(dpre.c); i++) {
         double r = normal();
         set(dpre.c, i, bf16_round((float)(r > 0 ? r * r : 0)));
+        set(again.c, i, get(dpre.c, i));
     }
-    send(dpre);
+    send(dpre), send(again);
     for (int k = 0; k < 2; k++) {
         codes[k] = blank_as(DT_E4M3, DT_E4M3, hidden, width);
         turned[k] = blank_as(DT_E4M3, DT_E4M3, width, hidden);
@@ -325,9 +328,20 @@ static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
         struct fp8_weight w2_8 = { ON(codes[1], o), REAL(of[1], o) };
         o->mlp_bwd_fp8(o, ON(dpre, o), ON(dx, o), ON(dout, o), tensor_rows(ON(w, o), 0, hidden),
                        w1_8, tensor_rows(ON(w, o), hidden, hidden), w2_8, REAL(scale, o),
-                       ON(dpre, o));
+                       ON(dpre, o), NULL);
+        struct fp8_grad first = { ON(dw1, o), ON(x, o), scaled };
+        o->mlp_bwd_fp8(o, ON(again, o), ON(dx2, o), ON(dout, o), tensor_rows(ON(w, o), 0, hidden),
+                       w1_8, tensor_rows(ON(w, o), hidden, hidden), w2_8, REAL(scale, o),
+                       ON(again, o), &first);
     }
     same_bf16("dpre", dpre);
+    /* A code that turned is a step of 2^-3 off, and few of them do; at one token it is the whole sum. */
+    same("dw1", dw1, 1.5e-1, 1e-3);
+    if (tokens > 100)
+        same("dw1", dw1, 3e-2, 0);
+    struct tensor one = fetched(dx.g), two = fetched(dx2.g);
+    CHECK(!memcmp(one.data, two.data, tensor_bytes(one)));
+    free(one.data), free(two.data);
     double most = 0;
     for (int64_t i = 0; i < tensor_count(dout.c); i++)
         most = fmax(most, fabs(get(dout.c, i)));
@@ -451,6 +465,22 @@ static void test_turned(int m, int n, int k, enum dtype out_type, bool add)
     free(t.a), free(t.b), free(got.data), free(before), free(after);
 }
 
+/* The same product, transposed. */
+static void test_turned_out(int m, int n, int k)
+{
+    struct tensor ta, tb;
+    struct codes_case t = codes_case(m, n, k, &ta, &tb);
+    struct both out = blank_as(DT_F32, DT_F32, m, n);
+    double *after = calloc((size_t)m * n, sizeof *after);
+
+    transposed_gemm_turned((struct cuda_ops *)gpu, out.g, tb, ta, 0.5f);
+    struct tensor got = fetched(out.g);
+    for (int64_t i = 0; i < (int64_t)m * n; i++)
+        after[i % n * m + i / n] = get(got, i);
+    turned_is("turned, transposed", &t, after, NULL, 1e-3);
+    free(t.a), free(t.b), free(got.data), free(after);
+}
+
 /* One great product, then 2^-15 of it 8191 times: only those of its own 128 may be lost. */
 static void test_turned_sums(void)
 {
@@ -485,6 +515,9 @@ static void test_turned_all(void)
     test_turned(144, 208, 300, DT_F32, true);
     test_turned(272, 48, 700, DT_BF16, false);
     test_turned(400, 400, 1000, DT_BF16, true);
+    test_turned_out(16, 16, 1);
+    test_turned_out(144, 208, 300);
+    test_turned_out(400, 48, 700);
     test_turned_sums();
 }
 
