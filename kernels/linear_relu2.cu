@@ -8,13 +8,17 @@
  * also backward, where Hopper's kernel rounds once. In fp8 (fp8.md 2) x is made x8 first
  * (fp8_input.cu), and both are the same with codes; what writes post writes its codes too, where
  * the second product takes them (fp8.md 3). The backward in fp8 (fp8.md 4) is the same with codes
- * of dout and w, and writes dpre's, of which cuBLASLt makes dx.
+ * of dout and w, and writes dpre's, of which cuBLASLt makes dx. With a first (fp8.md 8) those are all that is
+ * written, and dw1 is a product of them as they lie (sm90/transposed_gemm.cu), elsewhere of their transpose by
+ * cuBLASLt; both leave f32 sums, which a pass over F D numbers scales and adds.
  */
 #include "few_rows.h"
 #include "fp8_copy.h"
 #include "fp8_input.h"
 #include "gpu.h"
+#include "head_fp8.h"
 #include "sm90/gemm.h"
+#include "sm90/transposed_gemm.h"
 #include "vec.h"
 
 enum { BLOCK = 4096, THREADS = 256 };
@@ -83,8 +87,13 @@ struct relu2_path {
                     struct tensor w, const float *f);
     void (*backward)(struct cuda_ops *c, void *scratch, struct tensor dpre, struct tensor g8,
                      struct tensor dout, struct tensor w, const float *scale, const float *f,
-                     const float *u, struct tensor post);
+                     const float *u, struct tensor post, bool alone);
     size_t (*scratch_bytes)(struct tensor dpre);
+    /* sum (F,D) f32 = alpha g8^T x8, of x8's transpose, whose sums are padded with zeros to those of g8_t
+     * (F,T'); g8_t is written where wants_turned. */
+    void (*first_grad)(struct cuda_ops *c, struct tensor sum, struct tensor g8, struct tensor g8_t,
+                       struct tensor x8_t, float alpha);
+    bool wants_turned;
 };
 
 static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor post8,
@@ -113,7 +122,7 @@ static size_t portable_bytes(struct tensor dpre)
 static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor dpre,
                               struct tensor g8, struct tensor dout, struct tensor w,
                               const float *scale, const float *f, const float *u,
-                              struct tensor post)
+                              struct tensor post, bool)
 {
     for (int64_t first = 0; first < dout.rows; first += BLOCK) {
         int64_t rows = dout.rows - first < BLOCK ? dout.rows - first : BLOCK;
@@ -135,14 +144,33 @@ static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor d
 
 static void native_backward(struct cuda_ops *c, void *, struct tensor dpre, struct tensor g8,
                             struct tensor dout, struct tensor w, const float *scale, const float *f,
-                            const float *u, struct tensor post)
+                            const float *u, struct tensor post, bool alone)
 {
-    gemm_relu2_bwd(c, dpre, g8, dout, w, scale, f, u, post);
+    gemm_relu2_bwd(c, dpre, g8, dout, w, scale, f, u, post, alone);
+}
+
+static void native_first(struct cuda_ops *c, struct tensor sum, struct tensor g8, struct tensor,
+                         struct tensor x8_t, float alpha)
+{
+    transposed_gemm_turned(c, sum, x8_t, g8, alpha);
+}
+
+static void portable_first(struct cuda_ops *c, struct tensor sum, struct tensor g8,
+                           struct tensor g8_t, struct tensor x8_t, float alpha)
+{
+    struct gemm g = { .out = sum, .a = g8_t, .b = x8_t, .tb = true, .alpha = alpha };
+    int64_t rows = g8.rows;
+
+    g8.rows = g8_t.cols;
+    head_transpose(c, g8_t, 0, g8, g8.cols, rows);
+    cuda_gemm(c, &g);
 }
 
 const struct relu2_path relu2_native = { gemm_relu2, native_backward,
-                                         [](struct tensor) { return (size_t)0; } };
-const struct relu2_path relu2_portable = { portable_forward, portable_backward, portable_bytes };
+                                         [](struct tensor) { return (size_t)0; }, native_first,
+                                         false };
+const struct relu2_path relu2_portable = { portable_forward, portable_backward, portable_bytes,
+                                           portable_first, true };
 
 /* -- the ops ----------------------------------------------------------------------------------- */
 
@@ -199,12 +227,45 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
     size_t bytes = c->path->relu2->scratch_bytes(dpre);
     void *scratch = bytes ? cuda_workspace(c, bytes) : NULL;
     if ((scratch || !bytes) && !c->counting)
-        c->path->relu2->backward(c, scratch, dpre, {}, dout, w2, scale, NULL, NULL, post);
+        c->path->relu2->backward(c, scratch, dpre, {}, dout, w2, scale, NULL, NULL, post, false);
+}
+
+/* What the first product's weight gradient needs: codes of x, transposed, and of the gradient, if so, and the
+ * sums. */
+struct first_work {
+    struct tensor x8_t, g8_t, sum;
+
+    first_work(const struct cuda_ops *c, const struct fp8_grad *first, struct tensor g8)
+    {
+        int64_t rows = (g8.rows + 15) / 16 * 16; /* fp8 products have sums of multiples of 16 */
+        x8_t = tensor_of(NULL, DT_E4M3, first->x.cols, rows);
+        g8_t = tensor_of(NULL, DT_E5M2, c->path->relu2->wants_turned ? g8.cols : 0, rows);
+        sum = tensor_of(NULL, DT_F32, g8.cols, first->x.cols);
+    }
+    size_t bytes() const
+    {
+        return cuda_round(tensor_bytes(x8_t)) + cuda_round(tensor_bytes(g8_t)) +
+               cuda_round(tensor_bytes(sum));
+    }
+};
+
+static void first_gradient(struct cuda_ops *c, char *at, const struct fp8_grad *first,
+                           struct tensor g8, const float *back)
+{
+    first_work w(c, first, g8);
+
+    w.x8_t.data = cuda_cut(&at, tensor_bytes(w.x8_t));
+    w.g8_t.data = cuda_cut(&at, tensor_bytes(w.g8_t));
+    w.sum.data = cuda_cut(&at, tensor_bytes(w.sum));
+    head_quantize(c, {}, w.x8_t, first->x, 1.0f / FP8_NORM_UNIT);
+    c->path->relu2->first_grad(c, w.sum, g8, w.g8_t, w.x8_t, 1.0f / FP8_NORM_UNIT);
+    cuda_write_sum(c, first->dw, (const float *)w.sum.data, back, first->add);
 }
 
 void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
                      struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
-                     struct fp8_weight w2_8, const real *scale, struct tensor post)
+                     struct fp8_weight w2_8, const real *scale, struct tensor post,
+                     const struct fp8_grad *first)
 {
     struct cuda_ops *c = cuda_of(o);
     struct tensor g8 = tensor_of(NULL, DT_E5M2, dpre.rows, dpre.cols);
@@ -214,18 +275,23 @@ void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
     if (!c->fp8) {
         gpu_linear_relu2_bwd(o, dpre, dout, w2, scale, post);
         gpu_linear_bwd_x(o, dx, dpre, w1, NULL, false);
+        if (first)
+            gpu_linear_bwd_w(o, first->dw, NULL, dpre, first->x, w1, NULL, first->add);
         return;
     }
     if (!can_do(c, dout, w2) || !CUDA_NEED(c, dout.cols % 16 == 0 && w2.rows % 16 == 0,
                                            "fp8 products have widths of multiples of 16"))
         return;
     at = (char *)cuda_workspace(c, fp8_input_bytes(dout) + cuda_round(tensor_bytes(g8)) +
+                                       (first ? first_work(c, first, g8).bytes() : 0) +
                                        c->path->relu2->scratch_bytes(dpre));
     if (!at)
         return;
     struct fp8_input in = fp8_input_make(c, &at, dout, DT_E5M2, w2_8.scale);
     g8.data = cuda_cut(&at, tensor_bytes(g8));
     c->path->relu2->backward(c, at, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow,
-                             post);
+                             post, first != NULL);
     cuda_gemm_codes(c, dx, g8, in.back, w1_8, NULL, {});
+    if (first) /* at: the backward's scratch is free again */
+        first_gradient(c, at, first, g8, in.back);
 }

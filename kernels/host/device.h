@@ -57,6 +57,8 @@ struct mix_args {
     __nv_bfloat16 *out, *y;
     int n, rows, d; /* n 0: no mix */
     bool write_out;
+    uint8_t *y8; /* NULL, or where e4m3(y / y8_scale) goes */
+    float y8_scale;
 };
 
 struct gates { /* (H,12) */
@@ -203,12 +205,17 @@ void cuda_launch_qkv(struct cuda_ops *c);
 /* Frees what calls of the host's ops hold; in on_host.cu. */
 void cuda_free_host_calls(struct cuda_ops *c);
 
-/* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
-void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
+/* dw (+)= scale sum (f32, as many), one rounding; scale in device memory, NULL: 1; in linear.cu. */
+void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, const float *scale,
+                    bool add);
 
 /* y = scale *x_scale *w8.scale x8 w8^T (+ residual): codes in fp8, along their sums; in linear.cu. */
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
                      struct fp8_weight w8, const float *scale, struct tensor residual);
+
+/* y = scale (x_scale *w.scale) x8 w8^T of codes in e4m3; in linear.cu. */
+void cuda_gemm_operands(struct cuda_ops *c, struct tensor y, const struct fp8_operands *in,
+                        const float *scale);
 
 /* Row-major product out(M,N) = alpha op(a) op(b) + beta c through cuBLASLt (gemm.cu). */
 struct gemm {

@@ -109,6 +109,7 @@ template <enum form FORM> struct epilogue {
     const void *bias; /* (F) */
     bool bias_f32;
     float *sums; /* (tiles of tokens, F): of what BIAS_RELU2_BWD writes; or NULL */
+    bool codes_alone; /* RELU2_BWD_FP8: the tile itself is not written */
 
     __device__ __forceinline__ float factor() const
     {
@@ -183,7 +184,7 @@ template <enum form FORM> struct epilogue {
             write_sums(sum, p);
         shared_written();
         named_wait(WRITTEN + group, WARPGROUP);
-        if (threadIdx.x % WARPGROUP == 0) {
+        if (threadIdx.x % WARPGROUP == 0 && !(FORM == RELU2_BWD_FP8 && codes_alone)) {
             for (int i = 0; i < 2; i++)
                 store_box(&m.out, p.feature + 64 * i, p.token, l.tile + i * PANEL_BYTES);
             stores_commit();
@@ -209,6 +210,7 @@ template <enum form FORM> struct epilogue {
 struct tensors {
     struct tensor out, x, w, in, codes, bias;
     float *sums;
+    bool codes_alone;
 };
 
 template <enum form FORM>
@@ -224,7 +226,8 @@ void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const flo
                                 u,
                                 t.bias.data,
                                 t.bias.dtype == DT_F32,
-                                t.sums });
+                                t.sums,
+                                t.codes_alone });
 }
 
 } /* namespace */
@@ -242,12 +245,12 @@ void gemm_relu2(struct cuda_ops *c, struct tensor post, struct tensor post8, str
 
 void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor x,
                     struct tensor w, const float *scale, const float *f, const float *u,
-                    struct tensor post)
+                    struct tensor post, bool alone)
 {
     if (x.dtype == DT_BF16)
         run<RELU2_BWD>(c, { dpre, x, w, post }, scale);
     else
-        run<RELU2_BWD_FP8>(c, { dpre, x, w, post, g8 }, scale, f, NULL, u);
+        run<RELU2_BWD_FP8>(c, { dpre, x, w, post, g8, {}, NULL, alone }, scale, f, NULL, u);
 }
 
 void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,

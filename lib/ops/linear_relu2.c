@@ -69,9 +69,26 @@ void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
         d[i] = 2 * dpost[i] * real_sqrt(p[i]);
 }
 
+/* Computes the gradient of codes: g's, times unit, as numbers, and x's, which are made in slot 3. */
+static void first_gradient(struct ops *o, const struct fp8_grad *first, struct tensor g, real unit)
+{
+    int64_t n = tensor_count(first->x);
+    const real *x = real_ptr(first->x);
+    real *q = cpu_scratch(o, 3, n);
+
+    if (cpu_failed(o))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        q[i] = e4m3_round((float)(x[i] * FP8_NORM_UNIT));
+    unit /= FP8_NORM_UNIT;
+    cpu_linear_bwd_w(o, first->dw, NULL, g, tensor_of(q, DT_REAL, g.rows, first->x.cols), NO_TENSOR,
+                     &unit, first->add);
+}
+
 void cpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
                      struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
-                     struct fp8_weight w2_8, const real *scale, struct tensor post)
+                     struct fp8_weight w2_8, const real *scale, struct tensor post,
+                     const struct fp8_grad *first)
 {
     int64_t n = tensor_count(dout), m = tensor_count(post), d = dout.cols, f = post.cols;
     const real *from = real_ptr(dout), *p = real_ptr(post), *codes;
@@ -80,6 +97,8 @@ void cpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
     if (DT_REAL != DT_F32) {
         cpu_linear_relu2_bwd(o, dpre, dout, w2, scale, post);
         cpu_linear_bwd_x(o, dx, dpre, w1, NULL, false);
+        if (first)
+            cpu_linear_bwd_w(o, first->dw, NULL, dpre, first->x, w1, NULL, first->add);
         return;
     }
     q = cpu_scratch(o, 1, n);
@@ -97,7 +116,10 @@ void cpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
         g[i] = e5m2_round((float)(slope * (FP8_GRAD_UNIT / most)));
     }
     codes = cpu_code_view(o, 0, w1_8.codes);
-    if (!cpu_failed(o))
-        real_gemm(o, false, true, dout.rows, d, f, most / FP8_GRAD_UNIT * *w1_8.scale, g, f, codes,
-                  f, 0, real_ptr(dx), d);
+    if (cpu_failed(o))
+        return;
+    real_gemm(o, false, true, dout.rows, d, f, most / FP8_GRAD_UNIT * *w1_8.scale, g, f, codes, f,
+              0, real_ptr(dx), d);
+    if (first)
+        first_gradient(o, first, tensor_of(g, DT_REAL, dout.rows, f), most / FP8_GRAD_UNIT);
 }

@@ -337,7 +337,13 @@ struct recipe {
                 [3]; /* headroom of activations, of weights; steps after which each refresh of
                                   the weights' scales is one from the weights themselves */
             bool backward_fp8; /* with it, what the backward makes of gradients */
+            bool up_grad_fp8; /* with that, the first product's weight gradient */
         } mlp;
+        struct {
+            bool fp8; /* projections to q, k, v in training; in bf16 on a GPU without fp8 */
+            bool backward_fp8; /* with it, both products of their gradients */
+            double x_scale, g_scale; /* of codes of the input, of the gradient at one micro-batch */
+        } attn;
         double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
         int amax_history; /* SCALE_DELAYED: of how many updates */
         bool bf16_products; /* of a CPU, whose other products are of f32 */

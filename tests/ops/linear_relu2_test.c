@@ -81,7 +81,8 @@ static struct fp8_matrices mlp_copies(struct ops *o, int k)
                               o->alloc(o, sizeof(real), "scale"),
                               2 * k,
                               2,
-                              4 };
+                              4,
+                              false };
 
     o->quantize_matrices(o, &q, bank);
     CHECK(*q.scale == (k ? 0x1p-8f : 0x1p-6f));
@@ -154,11 +155,19 @@ static void test_mlp_bwd_fp8(void)
     struct tensor dout = floats(o, 2, 2, (float[]){ 0.5f, 0.25f, 0, 0.3125f });
     struct tensor post = floats(o, 2, 2, (float[]){ 4, 9, 16, 1 }), dx = floats(o, 2, 2, NULL);
     struct tensor any = tensor_of(NULL, DT_BF16, 2, 2);
+    struct tensor again = floats(o, 2, 2, (float[]){ 4, 9, 16, 1 });
+    struct tensor dw = floats(o, 2, 2, (float[]){ 1, 10, 1, 10 });
+    struct fp8_grad first = { dw, floats(o, 2, 2, (float[]){ 1, -40, 1.53f, 1 }), true };
     real half = 0.5f;
 
-    o->mlp_bwd_fp8(o, post, dx, dout, any, w1, any, w2, &half, post);
+    o->mlp_bwd_fp8(o, post, dx, dout, any, w1, any, w2, &half, post, NULL);
     are("dpre", post, (float[]){ 2, -1.265625f, 4 / 7.0f, 0.625f / 7 });
     are("dx", dx, (float[]){ 22.75f, -0.5f, 3.71875f, 0.8125f });
+    o->mlp_bwd_fp8(o, again, dx, dout, any, w1, any, w2, &half, again, &first);
+    are("dx", dx, (float[]){ 22.75f, -0.5f, 3.71875f, 0.8125f });
+    are("dw1", dw,
+        (float[]){ 1 + 2 + 15 / 16.0f, 10 - 56 + 1.25f / 2, 1 - 1.25f + 9 / 64.0f,
+                   10 + 35 + 1.5f / 16 });
     CHECK_OK(o->status(o));
     o->free(o);
 }
