@@ -289,16 +289,58 @@ END
     [ "$(date -r "$OUT/race-short/sgd/lr-0.02/seed-1/log.txt" +%Y)" = 2001 ]
 }
 
+# The lines of such files, one a line.
+lines_of() {
+    sed -e '/^#/d; /^$/d; :next; /\\$/{N; s/\\\n//; b next;}' "$@"
+}
+
+# settings_of RATE SETTINGS: options of gpt-train, into the array set.
+settings_of() {
+    set=()
+    while IFS= read -r s; do
+        case $s in '') ;; --*) set+=("$s") ;; *) set+=("--set=$s") ;; esac
+    done < <(sed "s/RATE/$1/g; s/ *; */\n/g" <<<"$2")
+}
+
 @test "race.lines, aol.lines, keys.lines: bench-small can be run with each, at each rate" {
     n=0
     while read -r name rates settings; do
         [[ $rates =~ ^[0-9.]+(,[0-9.]+,[0-9.]+)?$ ]]
-        set=()
-        while IFS= read -r s; do set+=("--set=$s"); done < <(sed "s/RATE/${rates%%,*}/g; s/ *; */\n/g" <<<"$settings")
+        settings_of "${rates%%,*}" "$settings"
         echo "$name"
         "$GPT_BIN/gpt-train" --plan -r bench-small "${set[@]}" >"$BATS_TEST_TMPDIR/plan"
         grep -qE "^rule matrices = (lr ${rates%%,*} |nor )" "$BATS_TEST_TMPDIR/plan"
         n=$((n + 1))
-    done < <(for file in race aol keys; do sed -e '/^#/d; /^$/d; :next; /\\$/{N; s/\\\n//; b next;}' examples/$file.lines; done)
-    [ $n -ge 34 ]
+    done < <(lines_of examples/race.lines examples/aol.lines examples/keys.lines)
+    [ $n -ge 37 ]
+}
+
+# Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
+@test "tiny.lines, rounding.lines: each runs, and its losses are not the baseline's" {
+    n=0
+    declare -A base
+    narrow=(model.head_dim=8 model.mlp_width=64 schedule.extension=0 data.val_tokens=256 data.val_chunk=256
+            "stages.2=256 8 128 1.73 1" "stages.3=256 8 128 - 1")
+    while read -r name rate settings; do
+        if [ "$name" = '*' ]; then
+            settings_of - "$rate $settings"
+            every=("${set[@]}")
+            continue
+        fi
+        [ "$rate" = - ]
+        settings_of - "$settings"
+        case $settings in *stages*) stages=() ;; *) stages=("stages.0=256 3 128 1 1,0.5,0.25>0" "stages.1=256 7 128 1.52 1,0.5>0") ;; esac
+        case $settings in *gpu-path* | *head_block*) continue ;; esac   # they act on a GPU
+        echo "$name"
+        for steps in 8 16; do
+            case $steps$name in *tiny | 16untie* | 8[!u]*) ;; *) continue ;; esac
+            "$GPT_BIN/gpt-train" -q --threads 1 -d "$OUT/shards" "${every[@]}" "${set[@]}" "${narrow[@]/#/--set=}" \
+                "${stages[@]/#/--set=}" --set=schedule.steps=$steps >"$BATS_TEST_TMPDIR/log"
+            losses=$(sed -n 's/^step:\([0-9]*\).* \(train_loss\|val_loss\):\([0-9.]*\).*/\1 \3/p' "$BATS_TEST_TMPDIR/log")
+            [ "$(wc -l <<<"$losses")" -eq $((steps + 1)) ]
+            if [ "$name" = tiny ]; then base[$steps]=$losses; else [ "$losses" != "${base[$steps]}" ]; fi
+        done
+        n=$((n + 1))
+    done < <(lines_of examples/tiny.lines examples/rounding.lines)
+    [ $n -ge 44 ]
 }
