@@ -23,7 +23,9 @@ if [ "${1:-}" = --run ]; then
     flock 9
     if ended "$run"; then exit 0; fi
     if [ "$gpus" -gt 0 ]; then
-        export CUDA_VISIBLE_DEVICES="$((SLOT % gpus))"
+        list=${CUDA_VISIBLE_DEVICES:-$(seq -s , 0 $((gpus - 1)))}
+        CUDA_VISIBLE_DEVICES=$(echo "$list" | cut -d , -f $((SLOT % gpus + 1)))
+        export CUDA_VISIBLE_DEVICES
         set -- --gpus 1
     else
         set -- --threads "${THREADS:-1}"
