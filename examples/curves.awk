@@ -3,7 +3,6 @@
 # Names that end in + are dashed, in the colour of the name without it. Y that is no number or above `most` leaves a gap.
 $3 ~ /^[0-9.]+$/ && $2 > 0 && (most == "" || $3 <= most + 0) {
     n++; name[n] = $1; at[n] = log($2); value[n] = $3; error[n] = $4 ~ /^[0-9.]+$/ ? $4 + 0 : 0
-    tick[$2] = log($2)
     if (n == 1) { left = right = at[1]; low = $3 - error[n]; high = $3 + error[n] }
     left = at[n] < left ? at[n] : left; right = at[n] > right ? at[n] : right
     low = $3 - error[n] < low ? $3 - error[n] : low; high = $3 + error[n] > high ? $3 + error[n] : high
@@ -21,12 +20,10 @@ END {
     step = 10 ^ int(log(high - low) / log(10) - 1); step *= (high - low) / step > 20 ? 5 : (high - low) / step > 8 ? 2 : 1
     for (v = step * int(low / step + 1); v < high; v += step)
         printf "<path stroke='#ddd' d='M70 %sh560'/><text x='34' y='%.1f'>%g</text>\n", py(v), py(v) + 4, v
-    for (t in tick) { count++; tickat[count] = tick[t]; word[count] = t }
-    for (i = 1; i <= count; i++) {                  # a label where the one before leaves room
-        rank = 0
-        for (k = 1; k <= count; k++) if (tickat[k] < tickat[i]) rank++
-        printf "<path stroke='#888' d='M%s 330v4'/>", px(tickat[i])
-        if (count <= 12 || rank % 2 == 0) printf "<text x='%s' y='348' text-anchor='middle'>%s</text>\n", px(tickat[i]), word[i]
+    for (k = -9; k <= 9; k++) for (m = 1; m <= 5; m += 1 + 2 * (m == 2)) {
+        v = m * 10 ^ k
+        if (log(v) >= left - 1e-9 && log(v) <= right + 1e-9)
+            printf "<path stroke='#888' d='M%s 330v4'/><text x='%s' y='348' text-anchor='middle'>%g</text>\n", px(log(v)), px(log(v)), v
     }
     for (k = 1; k <= names; k++) {
         plain = called[k]; dashed = sub(/[+]$/, "", plain)

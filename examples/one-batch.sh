@@ -82,5 +82,5 @@ printf '%s\n' "$@" | awk -v fits="$work/fits" '
 cat "$work/table"
 awk '/^# before/ { print "-", 0, $3 } NF == 9 && $2 > 0 { print $1, $2, $4, $5; print $1 "+", $2, $6, $7 }' "$work/table" |
     awk -v title="loss on one batch after $steps steps, with V frozen dashed" -v x="learning rate" -v y=loss \
-        -v most="$(sed -n 's/^# before: //p' "$work/table")" -v dash=", V frozen" -f "$(dirname "$0")/curves.awk" >"$work/picture" &&
+        -v most="$(awk '/^# before/ { print 1.1 * $3 }' "$work/table")" -v dash=", V frozen" -f "$(dirname "$0")/curves.awk" >"$work/picture" &&
     mkdir -p "$dir" && mv "$work/picture" "$dir/one-batch.svg" && echo "picture: $dir/one-batch.svg" >&2
