@@ -159,6 +159,29 @@ less() {
     [[ $stderr = *"/grid: of another sweep"* ]]
 }
 
+# A stand-in for gpt-train says on what it was run.
+@test "sweep.sh, race.sh: runs with GPUS take turns on those that are visible" {
+    mkdir "$BATS_TEST_TMPDIR/bin"
+    echo 'echo "$CUDA_VISIBLE_DEVICES $*" >&2' >"$BATS_TEST_TMPDIR/bin/gpt-train"
+    chmod +x "$BATS_TEST_TMPDIR/bin/gpt-train"
+    mkdir "$BATS_TEST_TMPDIR/run"
+    echo --set=seed=1 >"$BATS_TEST_TMPDIR/run/args"
+    for slot in 0 1 2; do
+        for visible in '' 5,7; do
+            GPT_BIN=$BATS_TEST_TMPDIR/bin SHARDS=s GPUS=2 SLOT=$slot CUDA_VISIBLE_DEVICES=$visible \
+                run --separate-stderr examples/sweep.sh --run "$BATS_TEST_TMPDIR/run"
+            [ "$status" -eq 0 ]
+            cat "$BATS_TEST_TMPDIR/run/err"
+        done
+    done >"$BATS_TEST_TMPDIR/runs"
+    printf '%s -q --continue -o '"$BATS_TEST_TMPDIR"'/run -d s --gpus 1 --set=seed=1\n' 0 5 1 7 0 5 | diff - "$BATS_TEST_TMPDIR/runs"
+    # and races of GPUs are no CPU's
+    GPUS=1 GPT_BIN=$BATS_TEST_TMPDIR/bin CHOOSE=1 FRESH=2 run --separate-stderr examples/race.sh 'muon 0.1 rules.matrices=lr RATE | step'
+    [ "$status" -eq 1 ]
+    [ -z "$output" ]
+    [ "$stderr" = "$OUT/race-short-gpu/muon/lr-0.1/seed-2"$'\n'"no run has ended" ]
+}
+
 # A stand-in for curl keeps what is sent, and answers as the tracker would.
 @test "tracker.sh: each step's numbers, to the tracker that is named; else as rows" {
     run --separate-stderr examples/tracker.sh "$OUT/run"
