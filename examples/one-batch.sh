@@ -33,8 +33,8 @@ if [ "${1:-}" = --fit ]; then
     exit
 fi
 
-if [ ! -d "$shards" ] || [ -z "$run" ]; then
-    echo "no $shards or no checkpoint: run examples/train-on-text.sh first" >&2
+if [ ! -d "$shards" ] || [ ! -e "$run" ]; then
+    echo "no $shards or no checkpoint ${RUN:-of it}: run examples/train-on-text.sh first" >&2
     exit 1
 fi
 export GPT_BIN="$bin" SHARDS="$shards" RUN="$run" STEPS="$steps"
