@@ -54,11 +54,11 @@ static struct host_call *call_of(struct cuda_ops *c, struct tensor left, int n)
     return h;
 }
 
-/* Copies to *at on the host, which is taken the first time. */
+/* Copies to *at on the host, which is taken the first time; a probe that a test gives is on the host already. */
 static void bring(struct cuda_ops *c, void **at, const void *from, size_t bytes)
 {
     if (!c->failed && (*at || CUDA_TRY(c, cudaMallocHost(at, bytes))))
-        CUDA_TRY(c, cudaMemcpyAsync(*at, from, bytes, cudaMemcpyDeviceToHost, c->stream));
+        CUDA_TRY(c, cudaMemcpyAsync(*at, from, bytes, cudaMemcpyDefault, c->stream));
 }
 static void bring_tensor(struct cuda_ops *c, struct tensor *at, struct tensor from)
 {
