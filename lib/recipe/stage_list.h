@@ -24,9 +24,10 @@ STAGE(kernel, "B A MU=0", "c first nesterov", STAGE_BEFORE | STAGE_EACH, NULL,
 STAGE(lion, "B1 B2", "", STAGE_BEFORE | STAGE_EACH, NULL, STATES({ "lion", EACH, DT_F32, NULL }))
 /* X, in bases in which the running means of g g' and g' g become diagonal, over the root of its running second
  * moment there. late: X passes in the first update, and bases are sorted; gate A-B: X moves towards it by as much
- * as the two agree, from step A on less than a part, from B on all of it. */
-STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm", STAGE_BEFORE | STAGE_PRODUCTS,
-      soap_flops,
+ * as the two agree, from step A on less than a part, from B on all of it. short: the shorter side alone, or the left
+ * of two, has a basis. */
+STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm short",
+      STAGE_BEFORE | STAGE_PRODUCTS, soap_flops,
       STATES({ "soap_left", LEFT_SQUARE, DT_F32, NULL },
              { "soap_right", RIGHT_SQUARE, DT_F32, NULL },
              { "soap_left_q", LEFT_SQUARE, DT_F32, NULL },
