@@ -2,13 +2,12 @@
 #   awk -v title='after 16 steps' -v x=rate -v y=loss -v most=3 -f examples/curves.awk table >picture.svg
 # Names that end in + are dashed, in the colour of the name without it. Y that is no number or above `most` leaves a gap.
 $3 ~ /^[0-9.]+$/ && $2 > 0 && (most == "" || $3 <= most + 0) {
+    if (!($1 in seen)) { seen[$1] = ++names; called[names] = $1 }
     n++; name[n] = $1; at[n] = log($2); value[n] = $3; error[n] = $4 ~ /^[0-9.]+$/ ? $4 + 0 : 0
     if (n == 1) { left = right = at[1]; low = $3 - error[n]; high = $3 + error[n] }
     left = at[n] < left ? at[n] : left; right = at[n] > right ? at[n] : right
     low = $3 - error[n] < low ? $3 - error[n] : low; high = $3 + error[n] > high ? $3 + error[n] : high
 }
-$1 in seen || $1 ~ /^#/ { next }
-{ seen[$1] = ++names; called[names] = $1 }
 function px(v) { return sprintf("%.1f", 70 + 560 * (v - left) / (right > left ? right - left : 1)) }
 function py(v) { return sprintf("%.1f", 330 - 290 * (v - low) / (high > low ? high - low : 1)) }
 END {
@@ -17,7 +16,7 @@ END {
     print "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 800 380' font-family='sans-serif' font-size='12'>"
     print "<path fill='#fff' d='M0 0h800v380H0z'/><path fill='none' stroke='#888' d='M70 40h560v290h-560z'/>"
     print "<text x='70' y='24' font-size='14'>" title "</text><text x='340' y='372'>" x "</text><text x='10' y='190'>" y "</text>"
-    step = 10 ^ int(log(high - low) / log(10) - 1); step *= (high - low) / step > 20 ? 5 : (high - low) / step > 8 ? 2 : 1
+    step = high > low ? 10 ^ (int(log(high - low) / log(10) + 99) - 100) : 1; step *= (high - low) / step > 20 ? 5 : (high - low) / step > 8 ? 2 : 1
     for (v = step * int(low / step + 1); v < high; v += step)
         printf "<path stroke='#ddd' d='M70 %sh560'/><text x='34' y='%.1f'>%g</text>\n", py(v), py(v) + 4, v
     for (k = -9; k <= 9; k++) for (m = 1; m <= 5; m += 1 + 2 * (m == 2)) {

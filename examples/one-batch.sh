@@ -6,7 +6,7 @@
 # STEPS (8) steps at a constant rate on one batch, from momenta of zero; attn and mlp move, all else stands. The recipe
 # has these two banks, as tiny. The loss is that of the next token after the last step, the mean of BATCHES (1), each
 # fitted alone; errors are over batches, that of the difference of pairs. JOBS (1) fits at a time; OPTIONS of gpt-train,
-# as --gpus 1. 100 s.
+# as --gpus 1. 3 min.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
@@ -39,10 +39,10 @@ if [ ! -d "$shards" ] || [ ! -e "$run" ]; then
 fi
 export GPT_BIN="$bin" SHARDS="$shards" RUN="$run" STEPS="$steps"
 [ $# -gt 0 ] || set -- \
-    'muon 0.04,0.08,0.16,0.32 momentum 0.95 nesterov | polar polar-express | shape | step' \
-    'normuon 0.04,0.08,0.16,0.32 momentum 0.95 nesterov | polar polar-express | shape | variance 0.95 | step' \
-    'adam 0.004,0.008,0.016,0.032 momentum 0.9 corrected | second 0.95 1e-10 corrected | step' \
-    'sgd 0.032,0.064,0.128,0.256 momentum 0.95 nesterov | step'
+    'muon 0.02,0.04,0.08,0.16,0.32,0.64,1.28 momentum 0.95 nesterov | polar polar-express | shape | step' \
+    'normuon 0.02,0.04,0.08,0.16,0.32,0.64,1.28 momentum 0.95 nesterov | polar polar-express | shape | variance 0.95 | step' \
+    'adam 0.001,0.002,0.004,0.008,0.016,0.032,0.064 momentum 0.9 corrected | second 0.95 1e-10 corrected | step' \
+    'sgd 0.008,0.016,0.032,0.064,0.128,0.256,0.512 momentum 0.95 nesterov | step'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -80,7 +80,7 @@ printf '%s\n' "$@" | awk -v fits="$work/fits" '
         }
     }' >"$work/table"
 cat "$work/table"
-awk '/^# before/ { print "-", 0, $3 } NF == 9 && $2 > 0 { print $1, $2, $4, $5; print $1 "+", $2, $6, $7 }' "$work/table" |
+awk '$2 ~ /^[0-9]/ && NF == 9 { print $1, $2, $4, $5; print $1 "+", $2, $6, $7 }' "$work/table" |
     awk -v title="loss on one batch after $steps steps, with V frozen dashed" -v x="learning rate" -v y=loss \
         -v most="$(awk '/^# before/ { print 1.1 * $3 }' "$work/table")" -v dash=", V frozen" -f "$(dirname "$0")/curves.awk" >"$work/picture" &&
     mkdir -p "$dir" && mv "$work/picture" "$dir/one-batch.svg" && echo "picture: $dir/one-batch.svg" >&2
