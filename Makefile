@@ -11,6 +11,7 @@
 #   ARCH_GPU=   compute capabilities to build for: 80, 86, 90a, ...; 80ptx: what GPUs newer than that
 #               compile when a program starts; all (a bundle's): each that is known. Without it the
 #               GPUs of this machine, else 90a and 80ptx
+#   DRAFT=1     kernels that take half as long to compile and run slowly: for checks where there is no GPU
 #   PREFIX=, DESTDIR=   for install (/usr/local, none)
 
 BUILD  ?= build
@@ -63,17 +64,18 @@ CFLAGS    ?= $(OPT) $(ARCH)
 FP         = -ffp-contract=off -fno-math-errno -fno-trapping-math
 CPPFLAGS  += -D_GNU_SOURCE -Ilib
 WARN       = -Wall -Wextra
-NVCCFLAGS ?= -O3
+NVCCFLAGS ?= $(if $(DRAFT),-O0,-O3)
 
+# -g1: the lines of a report, without variables.
 ifdef asan
 override BUILD := $(BUILD)-asan
-OPT       = -O1 -g -fno-omit-frame-pointer
+OPT       = -O1 -g1 -fno-omit-frame-pointer
 SANITIZE  = -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CUDA     ?= 0
 endif
 ifdef tsan
 override BUILD := $(BUILD)-tsan
-OPT       = -O1 -g
+OPT       = -O1 -g1
 SANITIZE  = -fsanitize=thread
 CUDA     ?= 0
 endif
@@ -92,6 +94,9 @@ GPU_CODE   = $(or $(patsubst all,80 86 89 90a 100 120 80ptx,$(ARCH_GPU)),90a 80p
 gencode    = -gencode=arch=compute_$(1:ptx=),code=$(if $(filter %ptx,$(1)),compute,sm)_$(1:ptx=)
 NVCC_ALL   = $(NVCC) $(foreach a,$(GPU_CODE),$(call gencode,$(a))) -std=c++17 --expt-relaxed-constexpr \
              $(NVCCFLAGS) -D_GNU_SOURCE -Ilib -Ikernels
+# Products of which ptxas says, where it optimises, that they wait for one another (below): no draft of them.
+WGMMA      = kernels/polar.cu kernels/sm90/attention_% kernels/sm90/%gemm.cu
+draft      = $(if $(DRAFT),$(if $(filter $(WGMMA),$(1)),,--Ofast-compile=max))
 CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
              -lcudart_static -lcublasLt -lnccl -lstdc++ -ldl -lrt
 endif
@@ -153,7 +158,7 @@ $(BUILD)/flags: FORCE
 $(BUILD)/cuda-flags: FORCE
 	$(call keep,$(if $(HAVE_CUDA),$(CUDA_HOME) $(CUDA_LIBS)))
 $(BUILD)/nvcc-flags: FORCE
-	$(call keep,$(NVCC_ALL))
+	$(call keep,$(NVCC_ALL) $(call draft))
 $(BUILD)/emu-flags: FORCE
 	$(call keep,$(EMU_CXX))
 $(BUILD)/link-flags: FORCE
@@ -183,14 +188,16 @@ $(BUILD)/obj/lib/runs/benchmark.o: $(wildcard share/standings/*)
 $(BUILD)/obj/%_fd_test.o: %_fd_test.c $(BUILD)/flags | $(BUILD)/deps-present
 	$(call compile,$(TEST_INC) -DGPT_OPS_DOUBLE)
 $(BUILD)/obj64/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DGPT_OPS_DOUBLE)
+	$(call compile,-O1 $(if $(filter tests/%,$*),$(TEST_INC)) -DGPT_OPS_DOUBLE)
 # Only with -v does ptxas say that it lets tensor-core products wait for one another (C75xx): no build
 # has that. The rest of what it says then stays in a log.
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/nvcc-flags
 	@mkdir -p $(@D)
-	$(call say,NVCC,$<)$(NVCC_ALL) $(if $(filter tests/%,$*),$(TEST_INC)) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.log); \
+	$(call say,NVCC,$<)$(NVCC_ALL) $(call draft,$<) $(if $(filter tests/%,$*),$(TEST_INC)) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.log); \
 	    rc=$$?; grep -vE '^ptxas info|^    [0-9]+ bytes stack' $(@:.o=.log) >&2; \
-	    if grep 'C75[0-9][0-9]' $(@:.o=.log) >&2; then rm -f $@; rc=1; fi; exit $$rc
+	    if grep 'C75[0-9][0-9]' $(@:.o=.log) >&2; then rm -f $@; rc=1; fi; \
+	    if [ -n "$(call draft,$<)" ] && grep -q sm90/wgmma.h $(@:.o=.d); then \
+	        rm -f $@; echo '$<: not in WGMMA of the Makefile' >&2; rc=1; fi; exit $$rc
 
 define archive_rule
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
@@ -393,7 +400,7 @@ help:
 	@echo 'make format       clang-format on all C and CUDA'
 	@echo 'make install      into $$(DESTDIR)$(PREFIX)'
 	@echo 'make clean        remove $(BUILD)'
-	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH ARCH_GPU CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
+	@echo 'variables: BUILD V=1 asan=1 tsan=1 STATIC=1 ARCH ARCH_GPU DRAFT=1 CUDA=0 NVCC PREFIX DESTDIR CC CFLAGS'
 
 FORCE:
 .PHONY: all lib tests kernels deps check check-all check-gpu bundle bench quickstart vocab format lint install clean \

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Two learning rates, three seeds each: is the second's loss lower, and by more than noise?
-#   run examples/train-on-text.sh first, for its shards. A few steps, 15 s on two cores; more: STEPS=200
+#   run examples/train-on-text.sh first, for its shards; options of gpt-train may follow. A few steps, 15 s on two
+#   cores; more: STEPS=200
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
@@ -16,7 +17,7 @@ for lr in 0.023 0.030; do
         echo "$log" >&2
         "$bin/gpt-train" -q -r share/recipes/tiny.recipe -d "$dir/shards" --ranks 2 \
             -s model.vocab=272 -s data.val_tokens=8192 -s data.val_chunk=1024 -s data.val_every=10 \
-            -s schedule.steps="$steps" -s optimizer.muon_lr=$lr -s seed=$seed > "$log.part"
+            -s schedule.steps="$steps" -s optimizer.muon_lr=$lr -s seed=$seed "$@" > "$log.part"
         mv "$log.part" "$log"
     done
 done

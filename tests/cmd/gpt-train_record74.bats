@@ -12,7 +12,7 @@ setup_file() {
 # A few steps on bytes: all stages, the untie step, the extension; a bigram table of 500 rows.
 SMALL=(-s model.vocab=272 -s model.bigram_rows=496 -s model.heads=2 -s model.head_dim=32
        -s model.mlp_width=64 -s model.block=32 -s schedule.steps=9 -s schedule.extension=2
-       -s data.bos=-1 -s data.cycle=yes -s data.val_tokens=8192 -s data.val_chunk=1024 -s data.val_every=5
+       -s data.bos=-1 -s data.cycle=yes -s data.val_tokens=2048 -s data.val_chunk=1024 -s data.val_every=5
        -s data.checkpoint_every=4
        -s "stages.0=512 3 112 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0"
        -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1")

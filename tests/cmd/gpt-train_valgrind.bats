@@ -8,12 +8,14 @@ load ../check/needs
 # without them (GPT_SIMD), and two steps of few tokens check the loops that have them.
 @test "valgrind finds nothing on a run with checkpoint and validation, nor in the loops for this processor" {
     needs valgrind own-memory
+    printf '3.4445 -4.7750 2.0315\n%.0s' 1 2 > two.coeffs # a first and a last row: others do what these do
     clean() { # SIMD OPTION...
         # OpenBLAS: one thread, and kernels that valgrind can translate in seconds.
         run --separate-stderr env OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Nehalem GPT_SIMD="$1" valgrind -q \
             --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite \
             "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q \
-            --ranks 2 -s data.chunks=2 -s data.checkpoint_every=2 -s schedule.extension=1 "${@:2}"
+            --ranks 2 -s data.chunks=2 -s data.checkpoint_every=2 -s schedule.extension=1 \
+            -s optimizer.coeffs=two.coeffs "${@:2}"
         echo "$stderr"
         [ "$status" -eq 0 ]
         [ -z "$stderr" ]

@@ -15,7 +15,7 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
 bytes() { "$GPT_BIN/gpt-tokshard" -q --tokenizer byte "$@"; }
 # tiny at half its width.
 SMALL=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64
-       -s schedule.steps=6 -s schedule.extension=2 -s data.val_tokens=8192
+       -s schedule.steps=6 -s schedule.extension=2 -s data.val_tokens=2048
        -s data.val_chunk=1024 -s data.val_every=4 -s data.checkpoint_every=2
        -s data.cycle=no -s data.bos=256 -s data.cut=document
        -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 5 512 1.52 1,0.5>0"

@@ -218,6 +218,14 @@ inline float __fmaf_rz(float a, float b, float c)
     return std::fabs((double)y) > std::fabs(x) ? std::nextafterf(y, 0) : y;
 }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
+/* In place of calls of the C library: the other number, if one is NaN. */
+#define fmaxf(a, b) emu::float_max(a, b)
+#define fminf(a, b) emu::float_min(a, b)
+namespace emu
+{
+inline float float_max(float a, float b) { return a > b || b != b ? a : b; }
+inline float float_min(float a, float b) { return a < b || b != b ? a : b; }
+} /* namespace emu */
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 #define __expf(x) expf(x)
 inline int __popc(unsigned x) { return __builtin_popcount(x); }

@@ -165,6 +165,7 @@ static inline void poison(struct buffers *b)
 static inline void buffers_new(struct buffers *b, const struct shape_case *c, uint64_t seed)
 {
     const int rows = c->tokens * c->cu_mul, cols = c->heads * c->head_dim;
+    const int blocks = rows * cols / 256 < 1024 ? rows * cols / 256 + 1 : 1024;
     std::vector<int32_t> cu = documents_of(c, mix(seed)), start, end;
     bounds_of(c, cu, &start, &end);
 
@@ -180,7 +181,7 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
     bf16 **in[] = { &b->q, &b->k, &b->v, &b->dout };
     for (int i = 0; i < 4; i++) {
         *in[i] = (bf16 *)device(b->count * sizeof(bf16));
-        fill_normal<<<1024, 256>>>(*in[i], b->count, mix(seed + 1000 + i));
+        fill_normal<<<blocks, 256>>>(*in[i], b->count, mix(seed + 1000 + i));
         TRY(cudaGetLastError());
     }
     bf16 **outs[] = { &b->out, &b->dq, &b->dk, &b->dv };

@@ -31,14 +31,20 @@ struct reference {
     double *out, *lse, *delta, *dq, *dk, *dv; /* out..: (rows, heads E); (heads, rows) */
 };
 
+/* Lanes that share a row: one where they are emulated, and a shuffle takes longer than products. */
+#ifdef __NVCC__
+enum { LANES = 32 };
+#else
+enum { LANES = 1 };
+#endif
 template <int N> struct row {
     double x[N];
-}; /* E / 32 channels a lane */
+}; /* E / LANES channels a lane */
 template <int N> __device__ row<N> row_of(const bf16 *p, int64_t at)
 {
     row<N> r;
     for (int i = 0; i < N; i++)
-        r.x[i] = (double)__bfloat162float(p[at * 32 * N + threadIdx.x % 32 * N + i]);
+        r.x[i] = (double)__bfloat162float(p[at * LANES * N + threadIdx.x % LANES * N + i]);
     return r;
 }
 template <int N> __device__ double dot(const row<N> &a, const row<N> &b)
@@ -46,7 +52,7 @@ template <int N> __device__ double dot(const row<N> &a, const row<N> &b)
     double s = 0;
     for (int i = 0; i < N; i++)
         s += a.x[i] * b.x[i];
-    for (int m = 16; m > 0; m /= 2)
+    for (int m = LANES / 2; m > 0; m /= 2)
         s += __shfl_xor_sync(~0u, s, m);
     return s;
 }
@@ -58,14 +64,14 @@ template <int N> __device__ void add(row<N> *a, double w, const row<N> &b)
 template <int N> __device__ void put(double *p, int64_t at, const row<N> &a)
 {
     for (int i = 0; i < N; i++)
-        p[at * 32 * N + threadIdx.x % 32 * N + i] = a.x[i];
+        p[at * LANES * N + threadIdx.x % LANES * N + i] = a.x[i];
 }
 
-/* Grid: rows x heads warps. what: 0 forward, 1 dq, 2 dk and dv. */
+/* Grid: rows x heads x LANES threads. what: 0 forward, 1 dq, 2 dk and dv. */
 template <int N> __global__ void define(struct buffers b, struct reference ref, int what)
 {
-    const int warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, heads = b.s.heads;
-    const int p = warp / heads, head = warp % heads;
+    const int of = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, heads = b.s.heads;
+    const int p = of / heads, head = of % heads;
     if (p >= b.s.rows)
         return;
     const int64_t here = (int64_t)p * heads + head, stat = (int64_t)head * b.s.rows + p;
@@ -127,11 +133,11 @@ static void define_all(struct buffers *b, struct reference *ref)
     ref->lse = (double *)device(stats * sizeof(double));
     ref->delta = (double *)device(stats * sizeof(double));
     for (int what = 0; what < 3; what++) {
-        const int blocks = (int)((stats + 7) / 8);
+        const int blocks = (int)((stats * LANES + 255) / 256);
         switch (b->s.head_dim) {
-        case 32: define<1><<<blocks, 256>>>(*b, *ref, what); break;
-        case 64: define<2><<<blocks, 256>>>(*b, *ref, what); break;
-        case 128: define<4><<<blocks, 256>>>(*b, *ref, what); break;
+        case 32: define<32 / LANES><<<blocks, 256>>>(*b, *ref, what); break;
+        case 64: define<64 / LANES><<<blocks, 256>>>(*b, *ref, what); break;
+        case 128: define<128 / LANES><<<blocks, 256>>>(*b, *ref, what); break;
         }
         TRY(cudaGetLastError());
     }

@@ -60,8 +60,13 @@ static inline void send(struct both b)
 }
 static inline struct both draw(struct both b, double scale)
 {
-    for (int64_t i = 0; i < tensor_count(b.c); i++)
-        set(b.c, i, bf16_round((float)(scale * normal())));
+    int64_t n = tensor_count(b.c);
+    float *x = (float *)malloc((size_t)n * sizeof *x);
+    rng_normals(&rng, draws, n, x);
+    draws += (uint64_t)n;
+    for (int64_t i = 0; i < n; i++)
+        set(b.c, i, bf16_round((float)(scale * x[i])));
+    free(x);
     send(b);
     return b;
 }

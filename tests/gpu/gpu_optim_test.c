@@ -1162,7 +1162,9 @@ static void queue_banks(const struct branched *s, bool branches)
 
 static void fill_banks(struct branched *s)
 {
-    static const int64_t shape[BANKS][3] = { { 2, 130, 520 }, { 3, 40, 24 }, { 1, 300, 136 } };
+    const int64_t shape[BANKS][3] = { { 2, 130, check_small() ? 264 : 520 },
+                                      { 3, 40, 24 },
+                                      { 1, 300, 136 } };
     struct adam_step a = { 0.013f, 0.0007f, 1e-10f, 1 };
     struct bank_step m = { { 0.02f, 0.01f }, 0.07f, 0.05f };
     void *unused, *step;

@@ -163,6 +163,8 @@ static void fill(struct small *s, struct draws *d)
         int64_t n = tensor_count(p->w);
         float *x = malloc((size_t)n * sizeof *x);
         const char *label = p->spec->label;
+        rng_normals(&d->rng, d->n, n, x);
+        d->n += (uint64_t)n;
         bool fixed = p->spec->lr_mul[0] == 0; /* signs */
         bool hidden = !strncmp(label, "mudd_w", 6) || !strncmp(label, "mudd_gate_w", 11);
         bool bias = !strcmp(label, "mudd_b2") || !strcmp(label, "mudd_gate_b2");
@@ -170,10 +172,7 @@ static void fill(struct small *s, struct draws *d)
         bool numbers = p->spec->comms == COMMS_REPLICATED && !hidden;
         double size = !rule_is_adam(&p->spec->rule) || hidden ? 1.2 / sqrt((double)p->w.cols) : 0.3;
         for (int64_t k = 0; k < n; k++) {
-            double z = rng_normal(&d->rng, d->n++), about = (factor ? 0.2
-                                                             : bias ? 10
-                                                                    : 1) *
-                                                            (0.6 + 0.2 * z);
+            double z = x[k], about = (factor ? 0.2 : bias ? 10 : 1) * (0.6 + 0.2 * z);
             x[k] = bf16_round((float)(fixed ? (z < 0 ? -1 : 1) : numbers ? about : size * z));
         }
         floats_to(s->o, p->w, x);

@@ -180,9 +180,12 @@ static void feed(struct optim *z, const struct variant *v, int step)
         struct rng rng = rng_make(7, (uint64_t)(step * MAX_PARAMS + i));
         int64_t n = tensor_count(p->g), spare = 22 * p->spec->rows * p->spec->cols;
         float times = !v->one_holder ? 1 : b->rank == i % b->world ? (float)b->world : 0;
+        float *normal = malloc((size_t)n * sizeof *normal);
+        bool padded = !strcmp(p->spec->label, "mlp");
+        rng_normals(&rng, 0, n, normal);
         for (int64_t k = 0; k < n; k++) {
-            float x = bf16_round(rintf(rng_normal(&rng, (uint64_t)k) * 41) / 4096) * times;
-            if (!strcmp(p->spec->label, "mlp") && k >= spare)
+            float x = bf16_round(rintf(normal[k] * 41) / 4096) * times;
+            if (padded && k >= spare)
                 x = 0; /* the padding matrices */
             if (is_table(p->spec) && !has_gradient(k / p->g.cols))
                 x = 0;
@@ -196,6 +199,7 @@ static void feed(struct optim *z, const struct variant *v, int step)
                 *g = bf16_from_f32(p->fresh ? x : bf16_to_f32(*g) + x);
             }
         }
+        free(normal);
         for (int32_t row = 0; is_table(p->spec) && times && row < p->g.rows; row++)
             if (has_gradient(row))
                 optim_touch(z, &row, 1);

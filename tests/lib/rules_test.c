@@ -122,10 +122,19 @@ struct rank_arg {
 };
 
 /* Multiples of 2^-12: the mean over 3 ranks is exact. */
-static float gradient(int step, int param, int64_t k)
+static void gradients(int step, int param, int64_t first, int64_t n, float *out)
 {
     struct rng g = rng_make(11, (uint64_t)(step * MAX_PARAMS + param));
-    return rintf((float)rng_normal(&g, (uint64_t)k) * 41) / 4096;
+    rng_normals(&g, (uint64_t)first, n, out);
+    for (int64_t k = 0; k < n; k++)
+        out[k] = rintf(out[k] * 41) / 4096;
+}
+
+static float gradient(int step, int param, int64_t k)
+{
+    float x;
+    gradients(step, param, k, 1, &x);
+    return x;
 }
 
 static void feed(struct banks *b, const struct variant *v, int step)
@@ -133,10 +142,13 @@ static void feed(struct banks *b, const struct variant *v, int step)
     for (int i = 0; i < b->n; i++) {
         struct param *p = &b->p[i];
         int64_t spare = strcmp(p->spec->label, "mlp") ? INT64_MAX : 22 * p->spec->rows * p->w.cols;
+        float *drawn = malloc((size_t)tensor_count(p->g) * sizeof *drawn);
+        gradients(step, i, 0, tensor_count(p->g), drawn);
         for (int64_t k = 0; k < tensor_count(p->g); k++) {
-            float *g = (float *)p->g.data + k, x = k < spare ? gradient(step, i, k) : 0;
+            float *g = (float *)p->g.data + k, x = k < spare ? drawn[k] : 0;
             *g = p->fresh ? x : *g + x;
         }
+        free(drawn);
         if (v->skip && v->skip == step && !v->omit && !strcmp(p->spec->label, "attn") &&
             b->rank == 0)
             *(float *)p->g.data = NAN;
