@@ -153,6 +153,8 @@ struct cuda_ops {
     struct memory_block *blocks; /* everything allocated, for free() */
     int n_blocks;
     size_t allocated, own; /* own: of it, what the device took at its start */
+    struct host_call *on_host; /* on_host.cu, and the host's ops that it runs */
+    struct ops *host;
     struct staging staging, ahead; /* of upload() on stream, of upload_ahead() on its own */
     cudaEvent_t ahead_done;
     char *fetch_host; /* pinned ring of FETCH_MAX slots for fetch() */
@@ -199,6 +201,9 @@ void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const fl
 /* Launches what has not been; in mix_norm.cu and qkv.cu. */
 void cuda_launch_waiting(struct cuda_ops *c);
 void cuda_launch_qkv(struct cuda_ops *c);
+
+/* Frees what calls of the host's ops hold; in on_host.cu. */
+void cuda_free_host_calls(struct cuda_ops *c);
 
 /* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);

@@ -1020,31 +1020,6 @@ static int take_more(struct optim *z, int i)
     return 0;
 }
 
-/* The longest side whose basis a GPU turns: of 768 lines S was not finite after three steps of track-3. */
-enum { GPU_BASIS = 128 };
-
-/* GPT_USAGE, with a message, for a stage that the device has not, or not for matrices of that size. */
-static int device_has(const struct optim *z, const struct param *p)
-{
-    const struct rule *rule = &p->spec->rule;
-    const struct stage_use *alone = rule_what(rule, STAGE_CPU);
-    const struct stage_use *bases = rule_what(rule, STAGE_PRODUCTS);
-    int64_t rows = p->spec->rows, cols = p->spec->cols;
-
-    if (strcmp(z->ops->device, "cuda"))
-        return 0;
-    if (alone)
-        return err_set(GPT_USAGE, "stage %s of %s runs on a CPU alone: --device cpu",
-                       stage_rows[alone->id].word, p->spec->label);
-    if (bases && (rows > GPU_BASIS || cols > GPU_BASIS))
-        return err_set(GPT_USAGE,
-                       "stage %s of %s: a GPU takes matrices of at most %d lines, not %lld x %lld: "
-                       "--device cpu",
-                       stage_rows[bases->id].word, p->spec->label, GPU_BASIS, (long long)rows,
-                       (long long)cols);
-    return 0;
-}
-
 int rules_init(struct optim *z, int i)
 {
     const struct param *p = &z->banks->p[i];
@@ -1056,8 +1031,6 @@ int rules_init(struct optim *z, int i)
 
     if (rule_is_adam(rule))
         return 0;
-    if ((rc = device_has(z, p)))
-        return rc;
     if (!(x = z->p[i].rule = calloc(1, sizeof *x)))
         return err_memory();
     for (int c = 0; c < rule_chains(rule) && !rc; c++) {

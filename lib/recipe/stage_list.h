@@ -49,15 +49,15 @@ STAGE(covpower, "G B", "", STAGE_BEFORE | STAGE_PRODUCTS, covpower_flops,
              { "covpower_left_q", LEFT_SQUARE, DT_F32, NULL },
              { "covpower_right_q", RIGHT_SQUARE, DT_F32, NULL }))
 /* X times the power P of the running means of g g' and g' g, corrected, from both sides. */
-STAGE(shampoo, "B P eps=0", "both pinv", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
+STAGE(shampoo, "B P eps=0", "both pinv", STAGE_BEFORE | STAGE_PRODUCTS, eigen_flops,
       STATES({ "shampoo_left", LEFT_SQUARE, DT_F32, NULL },
              { "shampoo_right", RIGHT_SQUARE, DT_F32, NULL }, { "shampoo_age", ONE, DT_F32, NULL }))
 /* X, in the eigenvectors of the running means of g g' and g' g, with the squares of its lines made alike N times. */
-STAGE(sinkhorn, "B N", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
+STAGE(sinkhorn, "B N", "", STAGE_BEFORE | STAGE_PRODUCTS, eigen_flops,
       STATES({ "sinkhorn_left", LEFT_SQUARE, DT_F32, NULL },
              { "sinkhorn_right", RIGHT_SQUARE, DT_F32, NULL }))
 /* X whitened by two triangular factors, which move by a step P of PSGD with a random probe. */
-STAGE(psgd, "P", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, psgd_flops,
+STAGE(psgd, "P", "", STAGE_BEFORE | STAGE_PRODUCTS, psgd_flops,
       STATES({ "psgd_left", LEFT_SQUARE, DT_F32, NULL },
              { "psgd_right", RIGHT_SQUARE, DT_F32, NULL }, { "psgd_updates", ONE, DT_F32, NULL }))
 /* X <- X / (the root of the running mean of g^2 + EPS). */
