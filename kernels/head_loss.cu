@@ -441,7 +441,7 @@ const struct head_path head_portable = { sum_portably, false };
 static void sum_end(struct cuda_ops *c, const weight_sum &sum, struct tensor dw, bool add)
 {
     if (sum.to.data != dw.data)
-        cuda_write_sum(c, dw, (const float *)sum.to.data, NULL, add);
+        cuda_write_sum(c, dw, (const float *)sum.to.data, add);
 }
 
 struct fp8_work {

@@ -154,7 +154,7 @@ struct scaled_args {
     void *dw;
     bool dw_f32, add;
     bool round; /* the product, to bf16, before it is added */
-    const float *g;
+    const float *g, *unit; /* unit: of g; or NULL */
     const bf16 *w;
     const float *scale;
     float *dscale, *partial; /* partial (blocks) */
@@ -177,11 +177,12 @@ __device__ __forceinline__ static void write4(const scaled_args &a, int64_t i, f
 __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
 {
     __shared__ float warps[32], again[32];
-    float scale = a.scale ? *a.scale : 1, sum = 0;
+    float scale = a.scale ? *a.scale : 1, unit = a.unit ? *a.unit : 1, sum = 0;
 
     for (int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < a.n;
          i += 4 * (int64_t)gridDim.x * THREADS) {
         float4 g = *(const float4 *)(a.g + i);
+        g = make_float4(unit * g.x, unit * g.y, unit * g.z, unit * g.w);
         if (a.dscale) {
             uint2 w = *(const uint2 *)(a.w + i);
             sum +=
@@ -209,39 +210,40 @@ __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
         *a.dscale += sum;
 }
 
-static void launch_scaled(struct cuda_ops *c, const scaled_args &s)
-{
-    int64_t blocks = (s.n - 1) / (4 * THREADS) + 1;
-
-    scale_grad<<<(int)(blocks < 4 * c->sms ? blocks : 4 * c->sms), THREADS, 0, c->stream>>>(s);
-    CUDA_LAUNCHED(c);
-}
-
-void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, const float *scale,
-                    bool add)
-{
-    scaled_args s = { .dw = dw.data,
-                      .dw_f32 = dw.dtype == DT_F32,
-                      .add = add,
-                      .round = c->ops.bf16_grads,
-                      .g = sum,
-                      .scale = scale };
-
-    s.n = tensor_count(dw);
-    if (!c->failed && s.n && CUDA_NEED(c, s.n % 4 == 0, "weights come in multiples of 4 elements"))
-        launch_scaled(c, s);
-}
-
 /* Blocks of the pass over n numbers. */
 static int sum_blocks(const struct cuda_ops *c, int64_t n)
 {
-    int blocks = div_up(n, 4 * THREADS);
-    return blocks < 4 * c->sms ? blocks : 4 * c->sms;
+    int64_t blocks = (n - 1) / (4 * THREADS) + 1;
+    return (int)(blocks < 4 * c->sms ? blocks : 4 * c->sms);
 }
-static size_t sum_bytes(const struct cuda_ops *c, int64_t n)
+
+size_t cuda_partial_bytes(const struct cuda_ops *c, struct tensor dw)
 {
-    return cuda_round(n * sizeof(float)) + sum_blocks(c, n) * sizeof(float);
+    return sum_blocks(c, tensor_count(dw)) * sizeof(float);
 }
+static size_t sum_bytes(const struct cuda_ops *c, struct tensor dw)
+{
+    return cuda_round(tensor_count(dw) * sizeof(float)) + cuda_partial_bytes(c, dw);
+}
+
+void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s)
+{
+    scaled_args a = { dw.data,   dw.dtype == DT_F32,      s->add,   c->ops.bf16_grads, s->sum,
+                      s->unit,   (const bf16 *)s->w.data, s->scale, s->dscale,         s->partial,
+                      c->ticket, tensor_count(dw) };
+
+    if (c->failed || !a.n || !CUDA_NEED(c, a.n % 4 == 0, "weights come in multiples of 4 elements"))
+        return;
+    scale_grad<<<sum_blocks(c, a.n), THREADS, 0, c->stream>>>(a);
+    CUDA_LAUNCHED(c);
+}
+
+void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add)
+{
+    struct summed s = { .sum = sum, .add = add };
+    cuda_write_product(c, dw, &s);
+}
+
 static bool can_sum(struct cuda_ops *c, struct tensor dw, const float *dscale, struct tensor w)
 {
     return (!dscale || need_bf16(c, w)) &&
@@ -252,22 +254,15 @@ static bool can_sum(struct cuda_ops *c, struct tensor dw, const float *dscale, s
 static void sum_product(struct cuda_ops *c, char *at, struct tensor dw, float *dscale,
                         struct gemm g, struct tensor w, const float *scale, bool add)
 {
-    int64_t n = tensor_count(dw);
-
-    g.out = tensor_of(cuda_cut(&at, n * sizeof(float)), DT_F32, dw.rows, dw.cols);
+    g.out = tensor_of(cuda_cut(&at, tensor_count(dw) * sizeof(float)), DT_F32, dw.rows, dw.cols);
     cuda_gemm(c, &g);
-    scaled_args s = { dw.data,
-                      dw.dtype == DT_F32,
-                      add,
-                      c->ops.bf16_grads,
-                      (const float *)g.out.data,
-                      (const bf16 *)w.data,
-                      scale,
-                      dscale,
-                      (float *)at,
-                      c->ticket,
-                      n };
-    launch_scaled(c, s);
+    struct summed s = { .sum = (const float *)g.out.data,
+                        .w = w,
+                        .scale = scale,
+                        .dscale = dscale,
+                        .partial = (float *)at,
+                        .add = add };
+    cuda_write_product(c, dw, &s);
 }
 
 /* dw (+)= scale a^T b, dscale += sum a^T b w. */
@@ -275,7 +270,6 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
                         struct tensor b, struct tensor w, const float *scale, bool add)
 {
     struct gemm g = { .out = dw, .a = a, .b = b, .ta = true };
-    int64_t n = tensor_count(dw);
 
     /* A bf16 gradient that is written has that one rounding. */
     if (!dscale && !(c->ops.bf16_grads && (add || dw.dtype == DT_F32))) {
@@ -285,7 +279,9 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
         cuda_gemm(c, &g);
         return;
     }
-    char *at = n && can_sum(c, dw, dscale, w) ? (char *)cuda_workspace(c, sum_bytes(c, n)) : NULL;
+    if (!tensor_count(dw) || !can_sum(c, dw, dscale, w))
+        return;
+    char *at = (char *)cuda_workspace(c, sum_bytes(c, dw));
     if (at)
         sum_product(c, at, dw, dscale, g, w, scale, add);
 }
@@ -324,8 +320,7 @@ void gpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real 
                    "fp8 products have widths of multiples of 16"))
         return;
     at = (char *)cuda_workspace(c, 2 * cuda_round(tensor_bytes(dy8)) +
-                                       cuda_round(tensor_bytes(x8_t)) +
-                                       sum_bytes(c, tensor_count(dw)));
+                                       cuda_round(tensor_bytes(x8_t)) + sum_bytes(c, dw));
     if (!at)
         return;
     dy8.data = cuda_cut(&at, tensor_bytes(dy8));

@@ -205,9 +205,19 @@ void cuda_launch_qkv(struct cuda_ops *c);
 /* Frees what calls of the host's ops hold; in on_host.cu. */
 void cuda_free_host_calls(struct cuda_ops *c);
 
-/* dw (+)= scale sum (f32, as many), one rounding; scale in device memory, NULL: 1; in linear.cu. */
-void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, const float *scale,
-                    bool add);
+/* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
+void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
+/* With g = *unit sum: dw (+)= scale g, dscale += sum of g w. unit, scale, dscale in device memory, or NULL: 1, 1,
+ * none. partial: cuda_partial_bytes of workspace, with a dscale. */
+struct summed {
+    const float *sum, *unit;
+    struct tensor w;
+    const float *scale;
+    float *dscale, *partial;
+    bool add;
+};
+void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s);
+size_t cuda_partial_bytes(const struct cuda_ops *c, struct tensor dw);
 
 /* y = scale *x_scale *w8.scale x8 w8^T (+ residual): codes in fp8, along their sums; in linear.cu. */
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,

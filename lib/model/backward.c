@@ -29,17 +29,19 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     struct tensor dm = stream_tensor(a, product->dout);
     const real *scale = lambda.value;
 
-    struct fp8_grad first = { tensor_rows(g, 0, f), l->y2, add };
-    bool of_codes = m->recipe->precision.mlp.up_grad_fp8;
+    enum mlp_grads in_fp8 = m->recipe->precision.mlp.grads;
+    struct tensor g1 = tensor_rows(g, 0, f), g2 = tensor_rows(g, f, f);
+    struct fp8_grads grads = { g1, l->y2, in_fp8 == GRADS_BOTH ? g2 : NO_TENSOR, lambda.grad, add };
 
-    o->linear_t_bwd_w(o, tensor_rows(g, f, f), lambda.grad, dm, l->post, w2, scale, add);
+    if (in_fp8 != GRADS_BOTH)
+        o->linear_t_bwd_w(o, g2, lambda.grad, dm, l->post, w2, scale, add);
     if (m->recipe->precision.mlp.backward_fp8) /* post now holds its gradient */
         o->mlp_bwd_fp8(o, l->post, a->dy, dm, w1, mlp_weight8(m, i, 0, true), w2,
-                       mlp_weight8(m, i, 1, false), scale, l->post, of_codes ? &first : NULL);
+                       mlp_weight8(m, i, 1, false), scale, l->post, in_fp8 ? &grads : NULL);
     else
         o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post);
-    if (!of_codes)
-        o->linear_bwd_w(o, first.dw, NULL, l->post, l->y2, w1, NULL, add);
+    if (!in_fp8)
+        o->linear_bwd_w(o, g1, NULL, l->post, l->y2, w1, NULL, add);
     rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
     if (!m->recipe->precision.mlp.backward_fp8)
         o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);

@@ -121,11 +121,13 @@ OP(delayed_scales, real *scale, real *most, int n, real headroom);
 /* linear_relu2_bwd and, of what it writes, dx = dpre w1, with gradients in e5m2 (fp8.md 4): d8 =
  * e5m2(bf16(dout inv)), inv = bf16(57344 / ad), ad = max(|dout|, 1e-12) over all of dout; dpre = 2 scale f
  * (d8 w2_8^T) max(pre,0), f = (*w2_8.scale ad) / 57344; g8 = e5m2(dpre (64 / ad)), dx = (ad / 64)
- * *w1_8.scale g8 w1_8, with w1_8 (D,F) transposed. With a first dw (+)= (ad / 64 / FP8_NORM_UNIT) g8^T x8, x8 =
- * e4m3(FP8_NORM_UNIT x), and dpre is scratch (fp8.md 8). On a GPU without fp8, and in f64, of w1, w2, dpre and x. */
+ * *w1_8.scale g8 w1_8, with w1_8 (D,F) transposed. With grads dw1 (+)= (ad / 64 / FP8_NORM_UNIT) g8^T x8,
+ * x8 = e4m3(FP8_NORM_UNIT x); with a dw2 h = (ad / 57344 FP8_POST_UNIT) post8^T d8, post8 = e4m3(post / FP8_POST_UNIT),
+ * dw2 (+)= scale h, dscale += sum h w2; and dpre is scratch (fp8.md 8). On a GPU without fp8, and in f64, of w1, w2, dpre,
+ * x, post and dout. */
 OPW(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struct tensor w1,
     struct fp8_weight w1_8, struct tensor w2, struct fp8_weight w2_8, const real *scale,
-    struct tensor post, const struct fp8_grad *first);
+    struct tensor post, const struct fp8_grads *grads);
 /* linear_bwd_w and linear_bwd_x (not added) of codes, dy8 = e4m3(dy / dy_scale), x8 = e4m3(x / x_scale): g =
  * dy_scale x_scale (dy8^T x8), dx = scale (dy_scale *w8.scale) (dy8 w8), w8 (I,O) transposed (fp8.md 7). On a GPU
  * without fp8, and in f64, of dy, x and w. */

@@ -263,9 +263,11 @@ struct fp8_operands {
     real x_scale;
     struct fp8_weight w;
 };
-/* The weight gradient of the MLP's first product, dw (F,D), which mlp_bwd_fp8 makes of codes. */
-struct fp8_grad {
-    struct tensor dw, x; /* x (T,D): the product's input */
+/* Weight gradients of the MLP, dw1 (F,D) and dw2 (F,D), which mlp_bwd_fp8 makes of codes. */
+struct fp8_grads {
+    struct tensor dw1, x; /* x (T,D): the first product's input */
+    struct tensor dw2; /* or none */
+    real *dscale; /* added to with dw2; or NULL */
     bool add;
 };
 #define FP8_NORM_UNIT 16 /* what its codes are divided by (fp8.md 8) */

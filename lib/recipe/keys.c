@@ -166,7 +166,7 @@ static const struct key keys[] = {
     { "precision", "mlp_delayed", K_REAL3, F(precision.mlp.delayed), 0, 1e6, "1.8 1.12 16", NULL },
     { "precision", "mlp_backward", K_TRUTH, F(precision.mlp.backward_fp8), 0, 0, "bf16",
       "bf16|fp8" },
-    { "precision", "mlp_grads", K_TRUTH, F(precision.mlp.up_grad_fp8), 0, 0, "bf16", "bf16|up" },
+    { "precision", "mlp_grads", K_WORD, F(precision.mlp.grads), 0, 0, "bf16", "bf16|up|both" },
     { "precision", "attn", K_TRUTH, F(precision.attn.fp8), 0, 0, "bf16", "bf16|fp8" },
     { "precision", "attn_backward", K_TRUTH, F(precision.attn.backward_fp8), 0, 0, "bf16",
       "bf16|fp8" },
@@ -692,9 +692,9 @@ static int check_precision(struct recipe *r)
     if (r->precision.mlp.down_fp8 == DOWN_DELAYED && r->precision.mlp.backward_fp8)
         return recipe_error(r, recipe_find(r, "precision", "mlp_backward"),
                             "the backward in fp8 has scales of its own: mlp_down = bf16 or fp8");
-    if (r->precision.mlp.up_grad_fp8 && !r->precision.mlp.backward_fp8)
+    if (r->precision.mlp.grads && !r->precision.mlp.backward_fp8)
         return recipe_error(r, recipe_find(r, "precision", "mlp_grads"),
-                            "the weight gradient is of the codes of mlp_backward = fp8");
+                            "weight gradients in fp8 are of the codes of mlp_backward = fp8");
     if (r->precision.attn.backward_fp8 && !r->precision.attn.fp8)
         return recipe_error(r, recipe_find(r, "precision", "attn_backward"),
                             "the gradients' products are in fp8 where the projections are: attn = "

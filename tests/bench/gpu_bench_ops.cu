@@ -509,9 +509,15 @@ static void products(int T)
                        NULL);
     });
     row("mlp_bwd_fp8, dw1", 0, 8.0 * T * D, 0, 12 * A, [&](int i) {
-        struct fp8_grad first = { dw1, sets[i].x, false };
+        struct fp8_grads first = { dw1, sets[i].x, {}, NULL, false };
         o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].g, w1, turned, w1, w8, NULL, sets[i].f2,
                        &first);
+    });
+    struct tensor dw2 = filled(F, D, 1);
+    row("mlp_bwd_fp8, dw1, dw2", 0, 9.0 * T * D, 0, 16 * A, [&](int i) {
+        struct fp8_grads both = { dw1, sets[i].x, dw2, NULL, false };
+        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].g, w1, turned, w1, w8, NULL, sets[i].f2,
+                       &both);
     });
     row("linear_relu2_bwd, scale", 0, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, num, sets[i].f2); });

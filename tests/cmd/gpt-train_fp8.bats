@@ -79,7 +79,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt -x log.txt "$1" "$2"; }
     same_checkpoint fp8.2/step-000011 again/step-000011
     diff <(losses bf16.log | grep -m 1 val_loss) <(losses fp8.1.log | grep -m 1 val_loss)   # of the initial weights
     # the second product as well, and the backward
-    for more in "-s precision.mlp_down=fp8" "-s precision.mlp_backward=fp8" "-s precision.mlp_down=fp8 -s precision.mlp_backward=fp8 -s precision.mlp_grads=up"; do
+    for more in "-s precision.mlp_down=fp8" "-s precision.mlp_backward=fp8" "-s precision.mlp_down=fp8 -s precision.mlp_backward=fp8 -s precision.mlp_grads=both"; do
         for n in 1 2; do
             # shellcheck disable=SC2086
             train -s precision.mlp=fp8 $more -s precision.check_weights=yes -s "order.late=lm_head mlp" \

@@ -304,14 +304,16 @@ static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
     struct both codes[2], turned[2], of[2], scale = scaled ? number(-0.6) : none;
     struct both x = drawn(tokens, width, 1), dw1 = weight(hidden, width, 1e-3);
     struct both again = blank(tokens, hidden), dx2 = blank(tokens, width);
+    struct both post = blank(tokens, hidden), dw2 = weight(hidden, width, 1e-3);
+    struct both dscale = scaled ? number(0.5) : none;
 
     snprintf(label, sizeof label, "bwd_fp8 T=%d D=%d F=%d scale=%d", tokens, width, hidden, scaled);
     for (int64_t i = 0; i < tensor_count(dpre.c); i++) {
         double r = normal();
         set(dpre.c, i, bf16_round((float)(r > 0 ? r * r : 0)));
-        set(again.c, i, get(dpre.c, i));
+        set(again.c, i, get(dpre.c, i)), set(post.c, i, get(dpre.c, i));
     }
-    send(dpre), send(again);
+    send(dpre), send(again), send(post);
     for (int k = 0; k < 2; k++) {
         codes[k] = blank_as(DT_E4M3, DT_E4M3, hidden, width);
         turned[k] = blank_as(DT_E4M3, DT_E4M3, width, hidden);
@@ -329,16 +331,23 @@ static void test_bwd_fp8(int tokens, int width, int hidden, bool scaled)
         o->mlp_bwd_fp8(o, ON(dpre, o), ON(dx, o), ON(dout, o), tensor_rows(ON(w, o), 0, hidden),
                        w1_8, tensor_rows(ON(w, o), hidden, hidden), w2_8, REAL(scale, o),
                        ON(dpre, o), NULL);
-        struct fp8_grad first = { ON(dw1, o), ON(x, o), scaled };
+        struct fp8_grads grads = { ON(dw1, o), ON(x, o), NO_TENSOR, NULL, scaled };
         o->mlp_bwd_fp8(o, ON(again, o), ON(dx2, o), ON(dout, o), tensor_rows(ON(w, o), 0, hidden),
                        w1_8, tensor_rows(ON(w, o), hidden, hidden), w2_8, REAL(scale, o),
-                       ON(again, o), &first);
+                       ON(again, o), &grads);
+        grads.dw2 = ON(dw2, o), grads.dscale = REAL(dscale, o), grads.add = !scaled;
+        o->mlp_bwd_fp8(o, ON(post, o), ON(dx2, o), ON(dout, o), tensor_rows(ON(w, o), 0, hidden),
+                       w1_8, tensor_rows(ON(w, o), hidden, hidden), w2_8, REAL(scale, o),
+                       ON(post, o), &grads);
     }
     same_bf16("dpre", dpre);
     /* A code that turned is a step of 2^-3 off, and few of them do; at one token it is the whole sum. */
     same("dw1", dw1, 1.5e-1, 1e-3);
     if (tokens > 100)
         same("dw1", dw1, 3e-2, 0);
+    same_bf16("dw2", dw2); /* of codes that are the same on both */
+    if (scaled)
+        same("dscale", dscale, f32_tolerance, 1e-4 * 0.1 * sqrt((double)tokens * width * hidden));
     struct tensor one = fetched(dx.g), two = fetched(dx2.g);
     CHECK(!memcmp(one.data, two.data, tensor_bytes(one)));
     free(one.data), free(two.data);
