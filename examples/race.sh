@@ -1,22 +1,28 @@
 #!/bin/sh
 # Optimizers raced on bench-small: each line's rate is chosen with some seeds, then judged with fresh ones.
 #   examples/race.sh [FILE | 'NAME RATE,RATE... SETTING[ ; SETTING]...']...
-# A setting is KEY=VALUE with RATE for the rate; FILE has such lines, as examples/race.lines. The first line is the
-# baseline; without lines: Muon, NorMuon, AdamW. As it stands a few steps on the shards of
+# A setting is KEY=VALUE with RATE for the rate, or an option of gpt-train; FILE has such lines, as examples/race.lines,
+# where one of the name * has settings of every line. A line of one rate is judged at it, one of the rate - has none. The
+# first line is the baseline; without lines: Muon, NorMuon, AdamW. As it stands a few steps on the shards of
 # examples/train-on-text.sh, 10 s, which answer nothing; in earnest 48 runs of a minute on two cores, on the shards that
 # share/recipes/bench-small.recipe says how to make:
 #   SHARDS=shards JOBS=8 examples/race.sh
 # A grid whose best rate is at its edge is made longer there, MORE times (3). CHOOSE and FRESH are the seeds, THREADS
-# those of a run (2), STEPS and RECIPE others than the recipe's. It goes on where it was stopped.
+# those of a run (2), STEPS and RECIPE others than the recipe's. GPUS=1: on a GPU, which JOBS runs share, or on so many,
+# in a folder of its own; on an H200 a run takes 0.8 s alone and 8 at once 5, since little but their starts overlaps. It goes
+# on where it was stopped.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 sweep=$(dirname "$0")/sweep.sh
 export SHARDS="${SHARDS:-}" GPT_BIN="$bin" THREADS="${THREADS:-2}"
 recipe=${RECIPE:-share/recipes/bench-small.recipe}
+export GPUS="${GPUS:-0}"
+where=
+[ "$GPUS" -eq 0 ] || where=-gpu
 if [ -n "$SHARDS" ]; then
     short=
-    runs=$dir/race
+    runs=$dir/race$where
     more=${MORE:-3}
     choose=${CHOOSE:-1 2} fresh=${FRESH:-11 12 13 14 15 16 17 18}
 else
@@ -24,7 +30,7 @@ else
     [ -d "$SHARDS" ] || { echo "no $SHARDS: run examples/train-on-text.sh first" >&2; exit 1; }
     short="stages.0=256 4 128 1 1	stages.1=256 4 128 - 1	schedule.final_window=4"
     short="$short	data.val_tokens=1024	data.val_chunk=1024	data.expect=-"
-    runs=$dir/race-short
+    runs=$dir/race-short$where
     STEPS=${STEPS:-3}
     more=${MORE:-0}
     choose=${CHOOSE:-1} fresh=${FRESH:-11 12}
@@ -41,13 +47,19 @@ fi
 
 # The lines of a file, whose "#" begins a comment and whose "\" at an end goes on.
 mkdir -p "$runs"
+every=
 for word; do
     shift
     case $word in
     *' '*) set -- "$@" "$word" ;;
     *)
         sed -e '/^#/d; /^ *$/d; :next; /\\$/{N; s/ *\\\n */ /; b next;}' "$word" >"$runs/lines"
-        while IFS= read -r line; do set -- "$@" "$line"; done <"$runs/lines"
+        while IFS= read -r line; do
+            case $line in
+            '* '*) every="$every${every:+ ; }${line#* }" ;;
+            *) set -- "$@" "$line" ;;
+            esac
+        done <"$runs/lines"
         ;;
     esac
 done
@@ -60,7 +72,7 @@ plan() {
         {
             printf '%s\n' "--recipe=$recipe" ${STEPS:+"--set=schedule.steps=$STEPS"} "--set=seed=$seed"
             printf '%s' "$short" | tr '\t' '\n' | sed 's/^/--set=/; $s/$/\n/'
-            printf '%s\n' "$3" | sed "s/RATE/$2/g; s/ *; */\n/g" | sed 's/^/--set=/'
+            printf '%s\n' "$every" "$3" | sed "s/RATE/$2/g; s/ *; */\n/g" | sed '/^$/d; /^--/!s/^/--set=/'
         } >"$run/args.part"
         if [ -e "$run/args" ] && ! cmp -s "$run/args" "$run/args.part"; then
             echo "$run/args: of another race; remove $runs, or name another OUT" >&2
@@ -70,13 +82,19 @@ plan() {
         printf '%s\0' "$run"
     done
 }
-race() { xargs -0 -n 1 -P "${JOBS:-1}" --process-slot-var=SLOT "$sweep" --run; }
+race() { xargs -r -0 -n 1 -P "${JOBS:-$((GPUS > 0 ? GPUS : 1))}" --process-slot-var=SLOT "$sweep" --run; }
 loss_of() { sed -n 's|^step:\([0-9]*\)/\1 val_loss:\([0-9.]*\).*|\2|p' "$1/log.txt" 2>/dev/null | tail -n 1; }
 
 rates_of() { cat "$runs/${1%% *}.rates"; }
+settings_of() { printf '%s\n' "$1" | cut -s -d ' ' -f 3-; }
+is_fixed() { [ "$(rates_of "$1" | wc -l)" -eq 1 ]; }
 
 # The best rate of a line, of those that all seeds ended with; "<" or ">" where it is the least or the greatest.
 best_of() {
+    if is_fixed "$1"; then
+        echo "${1%% *} $(rates_of "$1") -"
+        return
+    fi
     for rate in $(rates_of "$1"); do
         for seed in $choose; do echo "$rate $(loss_of "$runs/${1%% *}/lr-$rate/seed-$seed")"; done
     done | awk -v name="${1%% *}" '
@@ -99,8 +117,8 @@ for line in "$@"; do
 done
 while :; do
     for line in "$@"; do
-        rest=${line#* }
-        for rate in $(rates_of "$line"); do plan "${line%% *}" "$rate" "${rest#* }" "$choose"; done
+        is_fixed "$line" ||
+            for rate in $(rates_of "$line"); do plan "${line%% *}" "$rate" "$(settings_of "$line")" "$choose"; done
     done >"$runs/list"
     race <"$runs/list"
     for line in "$@"; do best_of "$line"; done >"$runs/chosen"
@@ -118,8 +136,7 @@ while :; do
 done
 while read -r name rate _; do
     for line in "$@"; do
-        rest=${line#* }
-        [ "${line%% *}" != "$name" ] || plan "$name" "$rate" "${rest#* }" "$fresh"
+        [ "${line%% *}" != "$name" ] || plan "$name" "$rate" "$(settings_of "$line")" "$fresh"
     done
 done <"$runs/chosen" >"$runs/list"
 race <"$runs/list"
@@ -157,11 +174,13 @@ awk -F '\t' -v chosen="$runs/chosen" '
             q = p[order[i]] * (m - i + 1); q = q > 1 ? 1 : q
             most = q > most ? q : most; holm[order[i]] = most
         }
-        printf "%-10s %8s %4s %8s %8s %9s %8s %8s %7s %7s %8s %7s\n", "line", "rate", "runs", "loss",
+        wide = 10
+        for (i = 1; i <= n; i++) if (length(g[i]) > wide) wide = length(g[i])
+        printf "%-*s %8s %4s %8s %8s %9s %8s %8s %7s %7s %8s %7s\n", wide, "line", "rate", "runs", "loss",
             "spread", "effect", "error", "unpaired", "p", "Holm p", "shows", "minutes"
         for (i = 1; i <= n; i++) {
             x = g[i]
-            printf "%-10s %8s %4d %8.4f %8s %9s %8s %8s %7s %7s %8s %7.2f\n", x, rate[x], runs[i], mean[i],
+            printf "%-*s %8s %4d %8.4f %8s %9s %8s %8s %7s %7s %8s %7.2f\n", wide, x, rate[x], runs[i], mean[i],
                 real(sd[i], 4), x in d ? sprintf("%+.4f", d[x]) : "-", real(e[x], 4), real(u[x], 4),
                 real(p[x], 4), real(holm[x], 4), real(shows[i], 4), minutes[i]
         }

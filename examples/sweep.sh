@@ -2,8 +2,9 @@
 # A grid of settings by seeds, a folder a run, as many at a time as there are cores or GPUs; then a table.
 #   run examples/train-on-text.sh first, for its shards, or name some: SHARDS=dir
 #   examples/sweep.sh ['KEY=VALUE|VALUE...']...     KEY of --set, or recipe; default: three rates by two rules
-# The first values are the baseline. SEEDS, STEPS, RECIPE, JOBS at a time of THREADS, GPUS=n: on GPUs, one each. Stopped
-# and started again it takes up each run where it was. A few steps by default: real sweeps take STEPS=300.
+# The first values are the baseline. SEEDS, STEPS, RECIPE, JOBS at a time of THREADS, GPUS=n: on so many GPUs, which JOBS
+# runs (n) share, in a folder of its own. Stopped and started again it takes up each run where it was. A few steps by
+# default: real sweeps take STEPS=300.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
@@ -22,7 +23,9 @@ if [ "${1:-}" = --run ]; then
     flock 9
     if ended "$run"; then exit 0; fi
     if [ "$gpus" -gt 0 ]; then
-        export CUDA_VISIBLE_DEVICES="$SLOT"
+        list=${CUDA_VISIBLE_DEVICES:-$(seq -s , 0 $((gpus - 1)))}
+        CUDA_VISIBLE_DEVICES=$(echo "$list" | cut -d , -f $((SLOT % gpus + 1)))
+        export CUDA_VISIBLE_DEVICES
         set -- --gpus 1
     else
         set -- --threads "${THREADS:-1}"
@@ -36,6 +39,7 @@ fi
 
 [ -d "$shards" ] || { echo "no $shards: run examples/train-on-text.sh first" >&2; exit 1; }
 runs=$dir/sweep-$steps
+[ "$gpus" -eq 0 ] || runs=$runs-gpu
 mkdir -p "$runs"
 if [ $# -eq 0 ]; then
     row='24,f,d bf16 uniform:0.5,zero'

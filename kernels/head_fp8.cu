@@ -90,25 +90,29 @@ __global__ static void __launch_bounds__(THREADS)
         uint4 u = make_uint4(0, 0, 0, 0);
         if (r < real_rows && c < columns)
             u = quantize16(src + r * columns + c, scale);
-        if (r < rows && c < columns)
+        if (dst && r < rows && c < columns)
             *(uint4 *)(dst + r * columns + c) = u;
-        *(uint4 *)word_at(tile, p.r, p.c / 4) = u;
+        if (dst_t)
+            *(uint4 *)word_at(tile, p.r, p.c / 4) = u;
     }
     __syncthreads();
-    write_turned(dst_t, rows, tile, row, rows, column, columns);
+    if (dst_t)
+        write_turned(dst_t, rows, tile, row, rows, column, columns);
 }
 
 void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t, struct tensor src,
                    float scale)
 {
-    dim3 grid(div_up(dst.cols, TILE), div_up(dst.rows, TILE));
+    int64_t rows = dst_t.data ? dst_t.cols : dst.rows;
+    dim3 grid(div_up(src.cols, TILE), div_up(rows, TILE));
 
-    assert(dst.rows % 16 == 0 && dst.cols % 16 == 0 && src.cols == dst.cols);
+    assert(src.cols % 16 == 0 && rows >= src.rows && (!dst.data || dst.rows == rows));
+    assert(!dst_t.data || rows % 16 == 0);
     if (c->failed)
         return;
     quantize_tile<<<grid, THREADS, 0, c->stream>>>((uint8_t *)dst.data, (uint8_t *)dst_t.data,
-                                                   (const bf16 *)src.data, scale, src.rows,
-                                                   dst.rows, dst.cols);
+                                                   (const bf16 *)src.data, scale, src.rows, rows,
+                                                   src.cols);
     CUDA_LAUNCHED(c);
 }
 

@@ -10,7 +10,7 @@
 #include "host/device.h"
 
 /* dst (R',C) = e4m3(src (R,C) / scale), dst_t (C,R') its transpose; rows R .. R'-1 are zeros.
- * R' and C are multiples of 16. */
+ * C and, with dst_t, R' are multiples of 16. Either may be none. */
 void head_quantize(struct cuda_ops *c, struct tensor dst, struct tensor dst_t, struct tensor src,
                    float scale);
 /* Columns first .. first + R' - 1 of dst_t (C, any) = src^T, where src has R' rows of C bytes,

@@ -7,6 +7,10 @@
  *   linear_t_fp8  y = scale f x8 w8^T (+ residual), e4m3 operands, w8 (O,I); f of two scales (fp8.md 3).
  *                 On Hopper sm90/gemm.cu, elsewhere cuBLASLt
  *
+ *   linear_bwd_fp8   linear_bwd_w and linear_bwd_x of codes (fp8.md 7): dy's, as they are and transposed, and
+ *                    x's, transposed, are made here, 4 T O + 3 T I bytes (0.57 GB at T = 49152, O = 2304, I =
+ *                    768: 0.13 ms at 4.25 TB/s); cuBLASLt adds up in f32 beside the tensor cores
+ *
  * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
  * read on the device, and the weights are not rounded after scaling, as the record's are
  * (record-61.md 9). Each is 2 T O I FLOP: QKV 174 GFLOP at T = 49152, output 58, MLP 232 (0.23,
@@ -18,6 +22,7 @@
  */
 #include "few_rows.h"
 #include "gpu.h"
+#include "head_fp8.h"
 #include "sm90/gemm.h"
 #include "vec.h"
 
@@ -83,11 +88,30 @@ void gpu_linear_t(struct ops *o, struct tensor y, struct tensor x, struct tensor
         product(cuda_of(o), { .out = y, .a = x, .b = w, .add = residual, .scale = scale });
 }
 
-/* Computes the product of two scales and, unless it is NULL, a third. */
-__global__ static void multiply_scales(float *factor, const float *a, const float *b,
+/* Computes the product of unit and three scales, of which any but b may be NULL: 1. */
+__global__ static void multiply_scales(float *factor, float unit, const float *a, const float *b,
                                        const float *scale)
 {
-    *factor = *a * *b * (scale ? *scale : 1);
+    *factor = unit * (a ? *a : 1) * *b * (scale ? *scale : 1);
+}
+
+/* Launches g with that product as its factor. */
+static void gemm_by(struct cuda_ops *c, struct gemm g, float unit, const float *a, const float *b,
+                    const float *scale)
+{
+    g.scale = c->codes_factor;
+    if (c->failed || c->counting)
+        return;
+    multiply_scales<<<1, 1, 0, c->stream>>>(c->codes_factor, unit, a, b, scale);
+    CUDA_LAUNCHED(c);
+    cuda_gemm(c, &g);
+}
+
+void cuda_gemm_operands(struct cuda_ops *c, struct tensor y, const struct fp8_operands *in,
+                        const float *scale)
+{
+    gemm_by(c, { .out = y, .a = in->x8, .b = in->w.codes, .tb = true, .fast = true }, in->x_scale,
+            NULL, in->w.scale, scale);
 }
 
 /* cuBLASLt gets one factor: given a scale for each operand, anywhere in a tensor of f32, it refused
@@ -96,19 +120,8 @@ static void codes_portably(struct cuda_ops *c, struct tensor y, struct tensor x8
                            const float *x_scale, struct fp8_weight w8, const float *scale,
                            struct tensor residual)
 {
-    struct gemm g = { .out = y,
-                      .a = x8,
-                      .b = w8.codes,
-                      .tb = true,
-                      .add = residual,
-                      .scale = c->codes_factor,
-                      .fast = true };
-
-    if (c->failed || c->counting)
-        return;
-    multiply_scales<<<1, 1, 0, c->stream>>>(c->codes_factor, x_scale, w8.scale, scale);
-    CUDA_LAUNCHED(c);
-    cuda_gemm(c, &g);
+    gemm_by(c, { .out = y, .a = x8, .b = w8.codes, .tb = true, .add = residual, .fast = true }, 1,
+            x_scale, w8.scale, scale);
 }
 
 const struct product_path product_native = { sum_natively, gemm_fp8 };
@@ -141,7 +154,7 @@ struct scaled_args {
     void *dw;
     bool dw_f32, add;
     bool round; /* the product, to bf16, before it is added */
-    const float *g;
+    const float *g, *unit; /* unit: of g; or NULL */
     const bf16 *w;
     const float *scale;
     float *dscale, *partial; /* partial (blocks) */
@@ -164,11 +177,12 @@ __device__ __forceinline__ static void write4(const scaled_args &a, int64_t i, f
 __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
 {
     __shared__ float warps[32], again[32];
-    float scale = a.scale ? *a.scale : 1, sum = 0;
+    float scale = a.scale ? *a.scale : 1, unit = a.unit ? *a.unit : 1, sum = 0;
 
     for (int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < a.n;
          i += 4 * (int64_t)gridDim.x * THREADS) {
         float4 g = *(const float4 *)(a.g + i);
+        g = make_float4(unit * g.x, unit * g.y, unit * g.z, unit * g.w);
         if (a.dscale) {
             uint2 w = *(const uint2 *)(a.w + i);
             sum +=
@@ -196,66 +210,80 @@ __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
         *a.dscale += sum;
 }
 
-static void launch_scaled(struct cuda_ops *c, const scaled_args &s)
+/* Blocks of the pass over n numbers. */
+static int sum_blocks(const struct cuda_ops *c, int64_t n)
 {
-    int64_t blocks = (s.n - 1) / (4 * THREADS) + 1;
+    int64_t blocks = (n - 1) / (4 * THREADS) + 1;
+    return (int)(blocks < 4 * c->sms ? blocks : 4 * c->sms);
+}
 
-    scale_grad<<<(int)(blocks < 4 * c->sms ? blocks : 4 * c->sms), THREADS, 0, c->stream>>>(s);
+size_t cuda_partial_bytes(const struct cuda_ops *c, struct tensor dw)
+{
+    return sum_blocks(c, tensor_count(dw)) * sizeof(float);
+}
+static size_t sum_bytes(const struct cuda_ops *c, struct tensor dw)
+{
+    return cuda_round(tensor_count(dw) * sizeof(float)) + cuda_partial_bytes(c, dw);
+}
+
+void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s)
+{
+    scaled_args a = { dw.data,   dw.dtype == DT_F32,      s->add,   c->ops.bf16_grads, s->sum,
+                      s->unit,   (const bf16 *)s->w.data, s->scale, s->dscale,         s->partial,
+                      c->ticket, tensor_count(dw) };
+
+    if (c->failed || !a.n || !CUDA_NEED(c, a.n % 4 == 0, "weights come in multiples of 4 elements"))
+        return;
+    scale_grad<<<sum_blocks(c, a.n), THREADS, 0, c->stream>>>(a);
     CUDA_LAUNCHED(c);
 }
 
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add)
 {
-    scaled_args s = { .dw = dw.data,
-                      .dw_f32 = dw.dtype == DT_F32,
-                      .add = add,
-                      .round = c->ops.bf16_grads,
-                      .g = sum };
+    struct summed s = { .sum = sum, .add = add };
+    cuda_write_product(c, dw, &s);
+}
 
-    s.n = tensor_count(dw);
-    if (!c->failed && s.n && CUDA_NEED(c, s.n % 4 == 0, "weights come in multiples of 4 elements"))
-        launch_scaled(c, s);
+static bool can_sum(struct cuda_ops *c, struct tensor dw, const float *dscale, struct tensor w)
+{
+    return (!dscale || need_bf16(c, w)) &&
+           CUDA_NEED(c, tensor_count(dw) % 4 == 0, "weights come in multiples of 4 elements");
+}
+
+/* With the product g, of dw's shape: dw (+)= scale g, dscale += sum g w. at: sum_bytes of workspace. */
+static void sum_product(struct cuda_ops *c, char *at, struct tensor dw, float *dscale,
+                        struct gemm g, struct tensor w, const float *scale, bool add)
+{
+    g.out = tensor_of(cuda_cut(&at, tensor_count(dw) * sizeof(float)), DT_F32, dw.rows, dw.cols);
+    cuda_gemm(c, &g);
+    struct summed s = { .sum = (const float *)g.out.data,
+                        .w = w,
+                        .scale = scale,
+                        .dscale = dscale,
+                        .partial = (float *)at,
+                        .add = add };
+    cuda_write_product(c, dw, &s);
 }
 
 /* dw (+)= scale a^T b, dscale += sum a^T b w. */
 static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, struct tensor a,
                         struct tensor b, struct tensor w, const float *scale, bool add)
 {
-    struct gemm g = { .out = dw, .a = a, .b = b, .ta = true, .scale = scale };
-    int64_t n = tensor_count(dw);
-    int blocks = div_up(n, 4 * THREADS);
-    char *at;
+    struct gemm g = { .out = dw, .a = a, .b = b, .ta = true };
 
-    if (add)
-        g.add = dw;
     /* A bf16 gradient that is written has that one rounding. */
     if (!dscale && !(c->ops.bf16_grads && (add || dw.dtype == DT_F32))) {
+        g.scale = scale;
+        if (add)
+            g.add = dw;
         cuda_gemm(c, &g);
         return;
     }
-    if ((dscale && !need_bf16(c, w)) ||
-        !CUDA_NEED(c, n % 4 == 0, "weights come in multiples of 4 elements"))
+    if (!tensor_count(dw) || !can_sum(c, dw, dscale, w))
         return;
-    blocks = blocks < 4 * c->sms ? blocks : 4 * c->sms;
-    at = (char *)cuda_workspace(c, cuda_round(n * sizeof(float)) + blocks * sizeof(float));
-    if (!at || !blocks)
-        return;
-    g.out = tensor_of(cuda_cut(&at, n * sizeof(float)), DT_F32, dw.rows, dw.cols);
-    g.add = tensor_of(NULL, DT_NONE, 0, 0);
-    g.scale = NULL;
-    cuda_gemm(c, &g);
-    scaled_args s = { dw.data,
-                      dw.dtype == DT_F32,
-                      add,
-                      c->ops.bf16_grads,
-                      (const float *)g.out.data,
-                      (const bf16 *)w.data,
-                      scale,
-                      dscale,
-                      (float *)at,
-                      c->ticket,
-                      n };
-    launch_scaled(c, s);
+    char *at = (char *)cuda_workspace(c, sum_bytes(c, dw));
+    if (at)
+        sum_product(c, at, dw, dscale, g, w, scale, add);
 }
 
 void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
@@ -268,4 +296,40 @@ void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct te
                         struct tensor x, struct tensor w, const real *scale, bool add)
 {
     weight_grad(cuda_of(o), dw, dscale, x, dy, w, scale, add);
+}
+
+void gpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real *dscale,
+                        struct tensor dy, struct tensor x, struct tensor w, struct fp8_weight w8,
+                        const real *scale, real dy_scale, real x_scale, bool add)
+{
+    struct cuda_ops *c = cuda_of(o);
+    int64_t rows = (dy.rows + 15) / 16 * 16; /* fp8 products have sums of multiples of 16 */
+    struct tensor dy8 = tensor_of(NULL, DT_E4M3, rows, dy.cols);
+    struct tensor dy8_t = tensor_of(NULL, DT_E4M3, dy.cols, rows);
+    struct tensor x8_t = tensor_of(NULL, DT_E4M3, x.cols, rows);
+    char *at;
+
+    if (!c->fp8) {
+        gpu_linear_bwd_w(o, dw, dscale, dy, x, w, scale, add);
+        gpu_linear_bwd_x(o, dx, dy, w, scale, false);
+        return;
+    }
+    assert(dx.dtype == DT_BF16 && dy.dtype == DT_BF16 && x.dtype == DT_BF16);
+    if (c->failed || !dy.rows || !can_sum(c, dw, dscale, w) ||
+        !CUDA_NEED(c, x.cols % 16 == 0 && dy.cols % 16 == 0,
+                   "fp8 products have widths of multiples of 16"))
+        return;
+    at = (char *)cuda_workspace(c, 2 * cuda_round(tensor_bytes(dy8)) +
+                                       cuda_round(tensor_bytes(x8_t)) + sum_bytes(c, dw));
+    if (!at)
+        return;
+    dy8.data = cuda_cut(&at, tensor_bytes(dy8));
+    dy8_t.data = cuda_cut(&at, tensor_bytes(dy8_t));
+    x8_t.data = cuda_cut(&at, tensor_bytes(x8_t));
+    head_quantize(c, dy8, dy8_t, dy, dy_scale);
+    head_quantize(c, {}, x8_t, x, x_scale);
+    sum_product(c, at, dw, dscale,
+                { .a = dy8_t, .b = x8_t, .tb = true, .alpha = dy_scale * x_scale }, w, scale, add);
+    gemm_by(c, { .out = dx, .a = tensor_rows(dy8, 0, dy.rows), .b = w8.codes, .tb = true },
+            dy_scale, NULL, w8.scale, scale);
 }

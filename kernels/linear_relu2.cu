@@ -8,13 +8,17 @@
  * also backward, where Hopper's kernel rounds once. In fp8 (fp8.md 2) x is made x8 first
  * (fp8_input.cu), and both are the same with codes; what writes post writes its codes too, where
  * the second product takes them (fp8.md 3). The backward in fp8 (fp8.md 4) is the same with codes
- * of dout and w, and writes dpre's, of which cuBLASLt makes dx.
+ * of dout and w, and writes dpre's, of which cuBLASLt makes dx. With a first (fp8.md 8) those are all that is
+ * written, and dw1 is a product of them as they lie (sm90/transposed_gemm.cu), elsewhere of their transpose by
+ * cuBLASLt; both leave f32 sums, which a pass over F D numbers scales and adds.
  */
 #include "few_rows.h"
 #include "fp8_copy.h"
 #include "fp8_input.h"
 #include "gpu.h"
+#include "head_fp8.h"
 #include "sm90/gemm.h"
+#include "sm90/transposed_gemm.h"
 #include "vec.h"
 
 enum { BLOCK = 4096, THREADS = 256 };
@@ -42,10 +46,11 @@ static __global__ void __launch_bounds__(THREADS) square_relu(uint4 *x, uint2 *c
     }
 }
 
-/* dpre = 2 scale g sqrt(post); scale NULL: 1; dpre may be post. codes: NULL, or e5m2(u dpre). */
+/* dpre = 2 scale g sqrt(post); scale NULL: 1; dpre may be post. codes: NULL, or e5m2(u dpre); post8: NULL, or codes of
+ * post. */
 static __global__ void __launch_bounds__(THREADS)
     scale_by_root(uint4 *dpre, const uint4 *g, const uint4 *post, const float *scale, uint2 *codes,
-                  const float *u, int64_t n)
+                  uint2 *post8, const float *u, int64_t n)
 {
     const float factor = scale ? 2 * *scale : 2;
 
@@ -55,8 +60,12 @@ static __global__ void __launch_bounds__(THREADS)
         unpack8(a, g[i]);
         unpack8(b, post[i]);
 #pragma unroll
-        for (int j = 0; j < 8; j++)
+        for (int j = 0; j < 8; j++) {
             a[j] *= factor * sqrt_approx(b[j]);
+            b[j] /= FP8_POST_UNIT;
+        }
+        if (post8)
+            post8[i] = pack_e4m3(b);
         uint4 packed = dpre[i] = pack8(a);
         if (!codes)
             continue;
@@ -82,9 +91,14 @@ struct relu2_path {
     void (*forward)(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x,
                     struct tensor w, const float *f);
     void (*backward)(struct cuda_ops *c, void *scratch, struct tensor dpre, struct tensor g8,
-                     struct tensor dout, struct tensor w, const float *scale, const float *f,
-                     const float *u, struct tensor post);
+                     struct tensor post8, struct tensor dout, struct tensor w, const float *scale,
+                     const float *f, const float *u, struct tensor post, bool alone);
     size_t (*scratch_bytes)(struct tensor dpre);
+    /* sum (F,D) f32 = alpha a^T b, of codes a (T,F) and b_t (D,T'), whose T' - T last columns are zeros; a_t (F,T'):
+     * where a is transposed, if it is. */
+    void (*weight)(struct cuda_ops *c, struct tensor sum, struct tensor a, struct tensor a_t,
+                   struct tensor b_t, float alpha);
+    bool transposes;
 };
 
 static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor post8,
@@ -111,9 +125,9 @@ static size_t portable_bytes(struct tensor dpre)
 }
 
 static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor dpre,
-                              struct tensor g8, struct tensor dout, struct tensor w,
-                              const float *scale, const float *f, const float *u,
-                              struct tensor post)
+                              struct tensor g8, struct tensor post8, struct tensor dout,
+                              struct tensor w, const float *scale, const float *f, const float *u,
+                              struct tensor post, bool)
 {
     for (int64_t first = 0; first < dout.rows; first += BLOCK) {
         int64_t rows = dout.rows - first < BLOCK ? dout.rows - first : BLOCK;
@@ -128,21 +142,42 @@ static void portable_backward(struct cuda_ops *c, void *scratch, struct tensor d
         scale_by_root<<<blocks_for(c, n), THREADS, 0, c->stream>>>(
             (uint4 *)tensor_rows(dpre, first, rows).data, (const uint4 *)scratch,
             (const uint4 *)tensor_rows(post, first, rows).data, scale,
-            (uint2 *)tensor_rows(g8, first, rows).data, u, n);
+            (uint2 *)tensor_rows(g8, first, rows).data,
+            (uint2 *)tensor_rows(post8, first, rows).data, u, n);
         CUDA_LAUNCHED(c);
     }
 }
 
 static void native_backward(struct cuda_ops *c, void *, struct tensor dpre, struct tensor g8,
-                            struct tensor dout, struct tensor w, const float *scale, const float *f,
-                            const float *u, struct tensor post)
+                            struct tensor post8, struct tensor dout, struct tensor w,
+                            const float *scale, const float *f, const float *u, struct tensor post,
+                            bool alone)
 {
-    gemm_relu2_bwd(c, dpre, g8, dout, w, scale, f, u, post);
+    gemm_relu2_bwd(c, dpre, g8, post8, dout, w, scale, f, u, post, alone);
+}
+
+static void native_weight(struct cuda_ops *c, struct tensor sum, struct tensor a, struct tensor,
+                          struct tensor b_t, float alpha)
+{
+    transposed_gemm_turned(c, sum, b_t, a, alpha);
+}
+
+static void portable_weight(struct cuda_ops *c, struct tensor sum, struct tensor a,
+                            struct tensor a_t, struct tensor b_t, float alpha)
+{
+    struct gemm g = { .out = sum, .a = a_t, .b = b_t, .tb = true, .alpha = alpha };
+    int64_t rows = a.rows;
+
+    a.rows = a_t.cols;
+    head_transpose(c, a_t, 0, a, a.cols, rows);
+    cuda_gemm(c, &g);
 }
 
 const struct relu2_path relu2_native = { gemm_relu2, native_backward,
-                                         [](struct tensor) { return (size_t)0; } };
-const struct relu2_path relu2_portable = { portable_forward, portable_backward, portable_bytes };
+                                         [](struct tensor) { return (size_t)0; }, native_weight,
+                                         false };
+const struct relu2_path relu2_portable = { portable_forward, portable_backward, portable_bytes,
+                                           portable_weight, true };
 
 /* -- the ops ----------------------------------------------------------------------------------- */
 
@@ -199,33 +234,100 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
     size_t bytes = c->path->relu2->scratch_bytes(dpre);
     void *scratch = bytes ? cuda_workspace(c, bytes) : NULL;
     if ((scratch || !bytes) && !c->counting)
-        c->path->relu2->backward(c, scratch, dpre, {}, dout, w2, scale, NULL, NULL, post);
+        c->path->relu2->backward(c, scratch, dpre, {}, {}, dout, w2, scale, NULL, NULL, post,
+                                 false);
+}
+
+/* What weight gradients of codes need: the operand that lies along the sums, one after the other in one place, the
+ * other where it is transposed, post's codes, sums. */
+struct grads_work {
+    struct tensor b_t, a_t, post8, sum;
+    size_t partial;
+
+    grads_work(const struct cuda_ops *c, const struct fp8_grads *grads, struct tensor g8)
+    {
+        int64_t rows = (g8.rows + 15) / 16 * 16; /* fp8 products have sums of multiples of 16 */
+        b_t = tensor_of(NULL, DT_E4M3, grads->x.cols, rows);
+        a_t = tensor_of(NULL, DT_E5M2, c->path->relu2->transposes ? g8.cols : 0, rows);
+        post8 = tensor_of(NULL, DT_E4M3, grads->dw2.data ? g8.rows : 0, g8.cols);
+        sum = tensor_of(NULL, DT_F32, g8.cols, grads->x.cols);
+        partial = cuda_partial_bytes(c, sum);
+    }
+    size_t bytes() const
+    {
+        return cuda_round(tensor_bytes(b_t)) + cuda_round(tensor_bytes(a_t)) +
+               cuda_round(tensor_bytes(post8)) + cuda_round(tensor_bytes(sum)) + partial;
+    }
+    void cut(char **at)
+    {
+        b_t.data = cuda_cut(at, tensor_bytes(b_t));
+        a_t.data = cuda_cut(at, tensor_bytes(a_t));
+        sum.data = cuda_cut(at, tensor_bytes(sum));
+        if (post8.rows)
+            post8.data = cuda_cut(at, tensor_bytes(post8));
+    }
+};
+
+/* d8, of which g8 was made, and back as struct fp8_input has them. */
+static void weight_grads(struct cuda_ops *c, grads_work w, float *partial,
+                         const struct fp8_grads *grads, struct tensor g8, struct tensor d8,
+                         const float *back, struct tensor w2, const float *scale)
+{
+    const struct relu2_path *path = c->path->relu2;
+    struct summed s = { .sum = (const float *)w.sum.data, .unit = back, .add = grads->add };
+
+    head_quantize(c, {}, w.b_t, grads->x, 1.0f / FP8_NORM_UNIT);
+    path->weight(c, w.sum, g8, w.a_t, w.b_t, 1.0f / FP8_NORM_UNIT);
+    cuda_write_product(c, grads->dw1, &s);
+    if (!grads->dw2.data)
+        return;
+    int64_t rows = d8.rows;
+    d8.rows = w.b_t.cols;
+    w.b_t.dtype = DT_E5M2, w.a_t.dtype = DT_E4M3;
+    head_transpose(c, w.b_t, 0, d8, d8.cols, rows);
+    path->weight(c, w.sum, w.post8, w.a_t, w.b_t,
+                 (float)(FP8_POST_UNIT * FP8_GRAD_UNIT) / E5M2_MAX);
+    s.w = w2, s.scale = scale, s.dscale = grads->dscale, s.partial = partial;
+    cuda_write_product(c, grads->dw2, &s);
 }
 
 void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
                      struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
-                     struct fp8_weight w2_8, const real *scale, struct tensor post)
+                     struct fp8_weight w2_8, const real *scale, struct tensor post,
+                     const struct fp8_grads *grads)
 {
     struct cuda_ops *c = cuda_of(o);
     struct tensor g8 = tensor_of(NULL, DT_E5M2, dpre.rows, dpre.cols);
+    struct fp8_grads none = {};
     char *at;
 
     assert(dpre.dtype == DT_BF16 && dout.dtype == DT_BF16 && post.dtype == DT_BF16);
     if (!c->fp8) {
+        if (grads && grads->dw2.data)
+            gpu_linear_t_bwd_w(o, grads->dw2, grads->dscale, dout, post, w2, scale, grads->add);
         gpu_linear_relu2_bwd(o, dpre, dout, w2, scale, post);
         gpu_linear_bwd_x(o, dx, dpre, w1, NULL, false);
+        if (grads)
+            gpu_linear_bwd_w(o, grads->dw1, NULL, dpre, grads->x, w1, NULL, grads->add);
         return;
     }
     if (!can_do(c, dout, w2) || !CUDA_NEED(c, dout.cols % 16 == 0 && w2.rows % 16 == 0,
                                            "fp8 products have widths of multiples of 16"))
         return;
+    grads_work w(c, grads ? grads : &none, g8);
     at = (char *)cuda_workspace(c, fp8_input_bytes(dout) + cuda_round(tensor_bytes(g8)) +
+                                       (grads ? cuda_round(w.bytes()) : 0) +
                                        c->path->relu2->scratch_bytes(dpre));
     if (!at)
         return;
     struct fp8_input in = fp8_input_make(c, &at, dout, DT_E5M2, w2_8.scale);
     g8.data = cuda_cut(&at, tensor_bytes(g8));
-    c->path->relu2->backward(c, at, dpre, g8, in.codes, w2_8.codes, scale, in.factor, in.follow,
-                             post);
+    if (grads)
+        w.cut(&at);
+    float *partial = grads ? (float *)cuda_cut(&at, w.partial) : NULL;
+    c->path->relu2->backward(c, at, dpre, g8, w.post8, in.codes, w2_8.codes, scale, in.factor,
+                             in.follow, post, grads != NULL);
     cuda_gemm_codes(c, dx, g8, in.back, w1_8, NULL, {});
+    if (grads)
+        weight_grads(c, w, partial, grads, g8, in.codes, in.back, w2, scale);
 }

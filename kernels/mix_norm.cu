@@ -21,8 +21,25 @@
 #include "behind.h"
 #include "dcoef.h"
 #include "few_rows.h"
+#include "fp8_copy.h"
 #include "gpu.h"
+#include "head_fp8.h"
 #include "mix.h"
+
+/* Stores codes of the norm's row y as it is stored in bf16. */
+template <int V>
+__device__ __forceinline__ static void store_codes(uint8_t *to, const row<V> &y, float scale, int d)
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        float q[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            q[j] = quot(as_stored<bf16>(y.x[i][j]), scale);
+        if (row<V>::at(i) < d)
+            *(uint2 *)(to + row<V>::at(i)) = pack_e4m3(q);
+    }
+}
 
 template <int V, int N>
 __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(mix_args a)
@@ -36,6 +53,8 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_forward(mix_args a)
     wait_for_kernel_before();
     if (t < a.rows)
         mix_row(y, a, coef, t, true);
+    if (t < a.rows && a.y8)
+        store_codes(a.y8 + (int64_t)t * a.d, y, a.y8_scale, a.d);
 }
 
 static void launch(struct cuda_ops *c, const mix_args &a)
@@ -62,7 +81,7 @@ void cuda_launch_waiting(struct cuda_ops *c)
 /* True if a product may make this mix: its blocks must not read what one of them overwrites. */
 static bool can_wait(const mix_args &a)
 {
-    if (a.n > FEW_MIX_TERMS || a.rows > FEW_MIX_ROWS || !a.y)
+    if (a.n > FEW_MIX_TERMS || a.rows > FEW_MIX_ROWS || !a.y || a.y8)
         return false;
     for (int k = 0; k < a.n; k++)
         if (a.x[k] == a.y || (a.write_out && a.x[k] == a.out))
@@ -146,6 +165,8 @@ struct any_args {
     any_term term[MIX_MAX];
     bf16 *out, *y;
     int n, rows, d;
+    uint8_t *y8; /* as of mix_args */
+    float y8_scale;
 };
 
 template <int V, int N>
@@ -175,16 +196,20 @@ __global__ static void __launch_bounds__(ROW_THREADS) mix_any(const __grid_const
         sum.scale(norm_factor(warp_sum(sum.dot(sum)), a.d));
         sum.store(a.y + at, a.d);
     }
+    if (a.y8)
+        store_codes(a.y8 + at, sum, a.y8_scale, a.d);
 }
 
-static void forward_any(struct cuda_ops *c, struct tensor out, struct tensor y, int n,
+static void forward_any(struct cuda_ops *c, struct tensor out, const mix_args &of, int n,
                         const struct mix_term *in)
 {
-    any_args a = { .out = (bf16 *)out.data,
-                   .y = (bf16 *)y.data,
+    any_args a = { .out = of.out,
+                   .y = of.y,
                    .n = n,
-                   .rows = (int)out.rows,
-                   .d = (int)out.cols };
+                   .rows = of.rows,
+                   .d = of.d,
+                   .y8 = of.y8,
+                   .y8_scale = of.y8_scale };
 
     for (int k = 0; k < n; k++)
         a.term[k] = any_term_of(&in[k], out);
@@ -200,20 +225,29 @@ static void forward_any(struct cuda_ops *c, struct tensor out, struct tensor y, 
 void gpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
                   const struct mix_term *in)
 {
+    gpu_mix_norm_codes(o, out, y, {}, 1, n, in);
+}
+
+void gpu_mix_norm_codes(struct ops *o, struct tensor out, struct tensor y, struct tensor y8,
+                        real scale, int n, const struct mix_term *in)
+{
     struct cuda_ops *c = cuda_of(o);
     mix_args a = { .out = (bf16 *)out.data,
                    .y = (bf16 *)y.data,
                    .n = n,
                    .rows = (int)out.rows,
                    .d = (int)out.cols,
-                   .write_out = true };
+                   .write_out = true,
+                   .y8 = c->fp8 ? (uint8_t *)y8.data : NULL,
+                   .y8_scale = scale };
 
+    assert(!y8.data || (y.data && y8.dtype == DT_E4M3 && tensor_count(y8) == tensor_count(y)));
     assert(n >= 1 && n <= MIX_MAX && out.dtype == DT_BF16 && (!y.data || y.dtype == DT_BF16));
     if (!can_do(c, out, n, in))
         return;
     if (!is_plain(out, n, in)) {
         if (a.rows)
-            forward_any(c, out, y, n, in);
+            forward_any(c, out, a, n, in);
         return;
     }
     for (int k = 0; k < n; k++) {

@@ -11,6 +11,8 @@
  * sine) in bf16. One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is
  * a few shuffles and a rotation stays inside a lane.
  *
+ * With s->fp8 raw is a product of codes in e4m3 (fp8.md 6).
+ *
  * On Hopper, with heads of 128 channels, the forward is sm90/qkv_gemm.cu, and raw is not written.
  * Elsewhere it is a product of cuBLASLt and a pass, which moves 6 T D elements (453 MB at T =
  * 49152, D = 768: 107 us at 4.25 TB/s), with a table T D more (125 us). Backward is attention's on
@@ -182,11 +184,14 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
 {
     struct cuda_ops *c = cuda_of(o);
     qkv_args a = shape_of(s, r, b->tokens);
+    const struct fp8_operands *in8 = c->fp8 ? s->fp8 : NULL;
 
+    assert(!s->fp8 || (!bias.data && !b->pos));
     assert(b->pos || r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
     assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
     assert(raw.rows == b->tokens && raw.cols == 3 * s->heads * s->head_dim);
-    if (!can_do(c, s) || !b->tokens)
+    if (!can_do(c, s) || !b->tokens ||
+        !CUDA_NEED(c, !in8 || x.cols % 16 == 0, "fp8 products have widths of multiples of 16"))
         return;
     add_values(&a, s, y, gate, table, b);
     a.key_rows = (int)k.rows;
@@ -201,12 +206,14 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     a.factor = (float *)factor.data;
     a.bias = bias.data, a.bias_f32 = bias.dtype == DT_F32;
     if (in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart &&
-        !(a.table && (a.bias || a.rope_f32))) {
+        !((a.table || in8) && (a.bias || a.rope_f32))) {
         cuda_launch_waiting(c);
-        qkv_gemm(c, x, w, scale, &a);
+        qkv_gemm(c, x, w, scale, in8, &a);
         return;
     }
-    if (bias.data && s->cache) { /* attention_cached may read raw itself */
+    if (in8) {
+        cuda_gemm_operands(c, raw, in8, scale);
+    } else if (bias.data && s->cache) { /* attention_cached may read raw itself */
         gpu_linear_bias(o, raw, x, w, scale, bias, {}, false);
         a.bias = NULL;
     } else {

@@ -63,6 +63,7 @@ struct matrices_args {
     float *scale;
     uint32_t *part; /* (n, PARTS) bits of the greatest magnitude: numbers >= 0 in their order */
     int64_t count, stride; /* elements of a matrix, and from one to the next in w */
+    bool exact; /* scales, and quotients before they are codes, are not rounded to bf16 */
 };
 
 static __global__ void __launch_bounds__(THREADS) amax_of_matrices(const matrices_args a)
@@ -104,7 +105,9 @@ static __global__ void __launch_bounds__(THREADS) quantize_each(const matrices_a
         scale = a.scale[blockIdx.y];
     } else {
         uint32_t most = threadIdx.x < PARTS ? a.part[blockIdx.y * PARTS + threadIdx.x] : 0;
-        scale = as_stored<bf16>(quot(fp8_amax(block_max(most)), E4M3_MAX));
+        scale = quot(fp8_amax(block_max(most)), E4M3_MAX);
+        if (!a.exact)
+            scale = as_stored<bf16>(scale);
         if (blockIdx.x == 0 && threadIdx.x == 0)
             a.scale[blockIdx.y] = scale;
     }
@@ -115,7 +118,7 @@ static __global__ void __launch_bounds__(THREADS) quantize_each(const matrices_a
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             float code = quot(x[e], scale);
-            x[e] = CHOSEN ? code : as_stored<bf16>(code);
+            x[e] = CHOSEN || a.exact ? code : as_stored<bf16>(code);
         }
         *(uint2 *)(codes + at) = pack_e4m3(x);
     }
@@ -131,7 +134,8 @@ static void copy_matrices(struct cuda_ops *c, const struct fp8_matrices *q,
                         q->scale,
                         NULL,
                         q->rows * w.cols,
-                        q->stride * w.cols };
+                        q->stride * w.cols,
+                        q->exact };
 
     assert(q->codes.dtype == DT_E4M3 && q->codes.cols == w.cols && q->codes.rows % q->rows == 0);
     if (c->failed || !n || !CUDA_NEED(c, w.dtype == DT_BF16, "weights of products are bf16") ||
@@ -157,6 +161,16 @@ static void copy_matrices(struct cuda_ops *c, const struct fp8_matrices *q,
 void gpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct tensor w)
 {
     copy_matrices(cuda_of(o), q, NULL, w);
+}
+
+void gpu_input_codes(struct ops *o, struct tensor x8, struct tensor x, real scale)
+{
+    struct cuda_ops *c = cuda_of(o);
+
+    assert(x8.dtype == DT_E4M3 && x.dtype == DT_BF16 && x8.rows == x.rows && x8.cols == x.cols);
+    if (c->fp8 && !c->failed && x.rows &&
+        CUDA_NEED(c, x.cols % 16 == 0, "fp8 products have widths of multiples of 16"))
+        head_quantize(c, x8, {}, x, scale);
 }
 
 void gpu_quantize_delayed(struct ops *o, const struct fp8_matrices *q, const struct fp8_delay *d,

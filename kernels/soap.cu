@@ -290,27 +290,3 @@ void gpu_trust(struct ops *o, struct tensor x, struct tensor before, struct tens
         (float *)x.data, (const float *)before.data, part, count);
     CUDA_LAUNCHED(c);
 }
-
-/* -- on a CPU alone ---------------------------------------------------------------------------------- */
-
-static void alone(struct ops *o, const char *stage)
-{
-    struct cuda_ops *c = cuda_of(o);
-    if (!c->failed && !c->counting)
-        cuda_fail(c, GPT_USAGE, "stage %s runs on a CPU alone", stage);
-}
-
-void gpu_shampoo(struct ops *o, struct tensor, struct tensor, struct tensor, int, bool,
-                 const real *, const real *)
-{
-    alone(o, "shampoo");
-}
-void gpu_sinkhorn(struct ops *o, struct tensor, struct tensor, struct tensor, int, const bool *,
-                  const real *)
-{
-    alone(o, "sinkhorn");
-}
-void gpu_psgd(struct ops *o, struct tensor, struct tensor, struct tensor, int, const struct psgd *)
-{
-    alone(o, "psgd");
-}

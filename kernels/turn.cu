@@ -10,10 +10,12 @@
  *     gram           G' G and H' H, lower halves in columns of 384, whose rows begin at the diagonal
  *     solve          q from the left, columns of 128, in place of G
  *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, rounded to bf16
- * A pivot not above its bound, NaN included, becomes the bound, and its column below 0: where S is singular q keeps
- * unit vectors, and S = 0 gives I; that q is far from orthogonal. Bounds: r s_jj and 1e-30, of a dense S r s_jj and r / 8
- * of the largest s_jj. r is the greater of 2^-20 and k 2^-25, what a sum of k products loses: tensor cores cut each of
- * its 6 k / 16 additions off, and what they leave of a line without rank must not pass as a pivot.
+ * r is the greater of 2^-20 and k 2^-25, what a sum of k products loses: tensor cores cut each of its 6 k / 16 additions
+ * off. Gradients' covariances span 15 decades and more, so that their last lines are that noise, and columns of G that
+ * depend on others would leave q without a direction. So S is lifted, by 2^-24 of its largest s_jj (1e-24 at least; r / 8
+ * of a dense S, whose noise does not fall with its lines), which H' H gives back, and the diagonals of G' G and X'X by
+ * r / 4 of themselves (shifted Cholesky QR, Fukaya and others 2020). A pivot not above its bound, NaN included, becomes the
+ * bound, and its column below 0; S = 0 gives q = I. Bounds: r s_jj and 1e-30, of a dense S also r / 16 of the largest.
  * FLOPs a matrix of k lines, in f32: k^3/3 three times, k^3 twice for q and X, 4/5 k^3 twice for the Gram matrices,
  * 2 k^3 for Q q, 6/5 k^3 twice for X'X; 2 k^3 in bf16. Workspace: 36 k^2 bytes a matrix.
  */
@@ -28,7 +30,7 @@ struct group {
     struct cuda_ops *c;
     int n, k;
     int64_t stride; /* k k */
-    float *x0, *x1, *x2, *inverse, *panel, *bound;
+    float *x0, *x1, *x2, *inverse, *panel, *bound, *lift; /* lift: a number a matrix */
     int *order;
     struct packed a, b, small_a, small_b;
 };
@@ -45,7 +47,7 @@ __device__ __forceinline__ float least_pivot(float at, int k)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    order_lines(int *order, float *bound, const float *s, int k, bool sort, bool dense)
+    order_lines(int *order, float *bound, float *lift, const float *s, int k, bool sort, bool dense)
 {
     extern __shared__ float diagonal[]; /* (k) */
     __shared__ float most[THREADS / 32];
@@ -61,6 +63,10 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     for (int i = 0; i < THREADS / 32; i++)
         largest = fmaxf(largest, most[i]);
+    float noise = dense ? least_pivot(largest, k) / 8 : 0, up = fmaxf(0x1p-24f * largest, 1e-24f);
+    up = fmaxf(up, noise);
+    if (threadIdx.x == 0)
+        lift[blockIdx.x] = up;
     for (int i = threadIdx.x; i < k; i += THREADS) {
         float at = diagonal[i];
         int before = sort ? 0 : i;
@@ -69,7 +75,7 @@ static __global__ void __launch_bounds__(THREADS)
             before += other > key_of(at) || (other == key_of(at) && j < i);
         }
         order[before] = i;
-        bound[before] = fmaxf(least_pivot(at, k), dense ? least_pivot(largest, k) / 8 : 0);
+        bound[before] = fmaxf(least_pivot(at + up, k), noise / 2);
     }
 }
 
@@ -187,11 +193,12 @@ __device__ __forceinline__ void times_sub(float *to, int ld, float alpha, const 
     }
 }
 
-/* Factors the diagonal block at `first`, of w lines, in place, with zeros above, and inverts it, in blocks of SUB. panel:
- * the inverse without the rows of guarded columns, which leaves those below 0. A block a matrix. */
+/* Factors the diagonal block at `first`, of w lines, in place, with zeros above, and inverts it, in blocks of SUB; the
+ * diagonal is lifted by the matrix's number or, without lift, by a quarter of the bounds. panel: the inverse without the
+ * rows of guarded columns, which leaves those below 0. A block a matrix. */
 static __global__ void __launch_bounds__(THREADS)
-    factor(float *x, float *inverse, float *panel, const float *bound, int k, int first, int w,
-           int blocks)
+    factor(float *x, float *inverse, float *panel, const float *bound, const float *lift, int k,
+           int first, int w, int blocks)
 {
     extern __shared__ float l[]; /* (PANEL,ROW) */
     float *inv = l + PANEL * ROW, *spare = inv + PANEL * ROW; /* (PANEL,ROW), (PANEL,THIN) */
@@ -204,7 +211,8 @@ static __global__ void __launch_bounds__(THREADS)
     panel += (int64_t)blockIdx.x * PANEL * PANEL;
     for (int i = t; i < PANEL * PANEL; i += THREADS) {
         int r = i / PANEL, c = i % PANEL;
-        l[r * ROW + c] = r < w && c <= r ? x[(int64_t)r * k + c] : 0;
+        float up = r != c || r >= w ? 0 : lift ? lift[blockIdx.x] : bound[r] / 4;
+        l[r * ROW + c] = r < w && c <= r ? x[(int64_t)r * k + c] + up : 0;
         inv[r * ROW + c] = 0;
     }
     __syncthreads();
@@ -261,9 +269,9 @@ static __global__ void __launch_bounds__(THREADS) clear_above(float *x, int k, i
 
 enum { FACTOR_SHARED = PANEL * (2 * ROW + THIN) * (int)sizeof(float) };
 
-/* x's lower half becomes its factor, with zeros above; g.a and g.b hold it packed, g.inverse its diagonal blocks'
- * inverses. */
-static void cholesky(const struct group &g, float *x)
+/* x's lower half, lifted, becomes its factor, with zeros above; g.a and g.b hold it packed, g.inverse its diagonal
+ * blocks' inverses. */
+static void cholesky(const struct group &g, float *x, const float *lift)
 {
     struct cuda_ops *c = g.c;
     int blocks = div_up(g.k, PANEL);
@@ -277,8 +285,8 @@ static void cholesky(const struct group &g, float *x)
         if (j)
             packed_product(c, column, g.k, g.stride, g.a, first, w + below, g.b, first, w, 0, j, -1,
                            true, g.n);
-        factor<<<g.n, THREADS, FACTOR_SHARED, c->stream>>>(x, g.inverse, g.panel, g.bound, g.k,
-                                                           first, w, blocks);
+        factor<<<g.n, THREADS, FACTOR_SHARED, c->stream>>>(x, g.inverse, g.panel, g.bound, lift,
+                                                           g.k, first, w, blocks);
         CUDA_LAUNCHED(c);
         if (below) {
             pack(c, g.small_a, 0, 0, under, g.k, g.stride, below, w, false, g.n);
@@ -303,7 +311,7 @@ static void bounded_cholesky(const struct group &g, float *x)
         return;
     bound_lines<<<g.n, THREADS, 0, g.c->stream>>>(g.bound, x, g.k);
     CUDA_LAUNCHED(g.c);
-    cholesky(g, x);
+    cholesky(g, x, NULL);
 }
 
 /* x <- x H^-T; g.b holds H packed, g.inverse its diagonal blocks' inverses. */
@@ -342,12 +350,13 @@ static void gram(const struct group &g, float *to, const float *x, bool whole)
 
 /* -- a turn ---------------------------------------------------------------------------------------- */
 
-/* to = x's lower half on both sides, with `diagonal` added to the diagonal. */
+/* to = x's lower half on both sides, its diagonal less 1 or, with lift, less the matrix's number. */
 static __global__ void __launch_bounds__(THREADS)
-    mirror(float *to, const float *x, int k, float diagonal, const struct step_gate *gate)
+    mirror(float *to, const float *x, const float *lift, int k, const struct step_gate *gate)
 {
     __shared__ float tile[32][33];
     int r0 = blockIdx.y * 32, c0 = blockIdx.x * 32;
+    float less = lift ? lift[blockIdx.z] : 1;
     if ((gate && gate->skip) || c0 > r0)
         return;
     to += (int64_t)blockIdx.z * k * k, x += (int64_t)blockIdx.z * k * k;
@@ -359,7 +368,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = threadIdx.x; i < 1024; i += THREADS) {
         int a = i / 32, b = i % 32, r = r0 + a, c = c0 + b;
         if (r < k && c < k && c <= r)
-            to[(int64_t)r * k + c] = tile[a][b] + (r == c ? diagonal : 0);
+            to[(int64_t)r * k + c] = tile[a][b] - (r == c ? less : 0);
         if (c0 + a < k && r0 + b < k && c0 + a < r0 + b)
             to[(int64_t)(c0 + a) * k + r0 + b] = tile[b][a];
     }
@@ -375,13 +384,13 @@ static __global__ void __launch_bounds__(THREADS)
         q[i] = x[i];
 }
 
-static void launch_mirror(const struct group &g, float *to, const float *x, float diagonal,
+static void launch_mirror(const struct group &g, float *to, const float *x, const float *lift,
                           const struct step_gate *gate)
 {
     if (g.c->failed)
         return;
-    mirror<<<dim3(div_up(g.k, 32), div_up(g.k, 32), g.n), THREADS, 0, g.c->stream>>>(
-        to, x, g.k, diagonal, gate);
+    mirror<<<dim3(div_up(g.k, 32), div_up(g.k, 32), g.n), THREADS, 0, g.c->stream>>>(to, x, lift,
+                                                                                     g.k, gate);
     CUDA_LAUNCHED(g.c);
 }
 
@@ -411,7 +420,7 @@ static void clean(const struct group &g)
 {
     struct cuda_ops *c = g.c;
     gram(g, g.x2, g.x1, true);
-    launch_mirror(g, g.x0, g.x2, -1, NULL);
+    launch_mirror(g, g.x0, g.x2, NULL, NULL);
     struct packed one = g.a, e = g.b;
     one.order = e.order = SPLIT_ONE;
     pack(c, one, 0, 0, g.x1, g.k, g.stride, g.k, g.k, false, g.n);
@@ -419,8 +428,8 @@ static void clean(const struct group &g)
     packed_product(c, g.x1, g.k, g.stride, one, 0, g.k, e, 0, g.k, 0, one.chunks, -0.5f, true, g.n);
 }
 
-/* x1 <- x2 times x0, made orthogonal to rounding. Where S is singular, noise that passes as a pivot may make lines of
- * x0 60 times too long, which a polynomial would blow up: so a Cholesky factor comes first. */
+/* x1 <- x2 times x0, made orthogonal to rounding: by a factor, which leaves the first columns' spans, since small lines
+ * must not mix with large ones, and may be half of what is missing; then by a polynomial. */
 static void turn_basis(const struct group &g)
 {
     pack(g.c, g.a, 0, 0, g.x2, g.k, g.stride, g.k, g.k, false, g.n);
@@ -442,7 +451,7 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
     if (t->dense)
         see_dense(g, s, q);
     order_lines<<<g.n, THREADS, g.k * sizeof(float), c->stream>>>(
-        g.order, g.bound, t->dense ? g.x0 : s, g.k, t->sort, t->dense);
+        g.order, g.bound, g.lift, t->dense ? g.x0 : s, g.k, t->sort, t->dense);
     CUDA_LAUNCHED(c);
     if (!t->dense)
         launch_gather(g, g.x0, s, true);
@@ -455,12 +464,12 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
             v, g.order, rows, cols, t->right, t->gate);
         CUDA_LAUNCHED(c);
     }
-    cholesky(g, g.x0);
+    cholesky(g, g.x0, g.lift);
     gram(g, g.x1, g.x0, false);
     bounded_cholesky(g, g.x1);
     solve(g, g.x0);
     gram(g, g.x2, g.x1, false);
-    launch_mirror(g, s, g.x2, 0, t->gate);
+    launch_mirror(g, s, g.x2, g.lift, t->gate);
     launch_gather(g, g.x2, q, false);
     turn_basis(g);
     if (c->failed)
@@ -482,7 +491,7 @@ void gpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const stru
         return;
     size_t square = cuda_round(4 * (size_t)stride), panel = cuda_round(4 * PANEL * PANEL);
     size_t each = 3 * square + (blocks + 1) * panel + 2 * cuda_round(4 * (size_t)k) +
-                  packed_bytes(1, k, k, SPLIT_A) + packed_bytes(1, k, k, SPLIT_B) +
+                  cuda_round(4) + packed_bytes(1, k, k, SPLIT_A) + packed_bytes(1, k, k, SPLIT_B) +
                   packed_bytes(1, k, PANEL, SPLIT_A) + packed_bytes(1, PANEL, PANEL, SPLIT_B);
     int many = split_at_once(n, each);
     char *at = (char *)cuda_workspace(c, each * many);
@@ -494,6 +503,7 @@ void gpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const stru
     g.inverse = (float *)cuda_cut(&at, blocks * panel * many);
     g.panel = (float *)cuda_cut(&at, panel * many);
     g.bound = (float *)cuda_cut(&at, cuda_round(4 * (size_t)k) * many);
+    g.lift = (float *)cuda_cut(&at, cuda_round(4) * many);
     g.order = (int *)cuda_cut(&at, cuda_round(4 * (size_t)k) * many);
     g.a = packed_cut(&at, many, k, k, SPLIT_A), g.b = packed_cut(&at, many, k, k, SPLIT_B);
     g.small_a = packed_cut(&at, many, k, PANEL, SPLIT_A);

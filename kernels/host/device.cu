@@ -189,6 +189,7 @@ static void free_all(struct ops *o)
         return;
     cudaStreamSynchronize(c->trunk);
     gemm_cache_free(c->gemm);
+    cuda_free_host_calls(c);
     for (int i = 0; i < c->n_blocks; i++)
         give(c, c->blocks[i]);
     staging_free(&c->staging);

@@ -57,6 +57,8 @@ struct mix_args {
     __nv_bfloat16 *out, *y;
     int n, rows, d; /* n 0: no mix */
     bool write_out;
+    uint8_t *y8; /* NULL, or where e4m3(y / y8_scale) goes */
+    float y8_scale;
 };
 
 struct gates { /* (H,12) */
@@ -151,6 +153,8 @@ struct cuda_ops {
     struct memory_block *blocks; /* everything allocated, for free() */
     int n_blocks;
     size_t allocated, own; /* own: of it, what the device took at its start */
+    struct host_call *on_host; /* on_host.cu, and the host's ops that it runs */
+    struct ops *host;
     struct staging staging, ahead; /* of upload() on stream, of upload_ahead() on its own */
     cudaEvent_t ahead_done;
     char *fetch_host; /* pinned ring of FETCH_MAX slots for fetch() */
@@ -198,12 +202,30 @@ void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const fl
 void cuda_launch_waiting(struct cuda_ops *c);
 void cuda_launch_qkv(struct cuda_ops *c);
 
+/* Frees what calls of the host's ops hold; in on_host.cu. */
+void cuda_free_host_calls(struct cuda_ops *c);
+
 /* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
+/* With g = *unit sum: dw (+)= scale g, dscale += sum of g w. unit, scale, dscale in device memory, or NULL: 1, 1,
+ * none. partial: cuda_partial_bytes of workspace, with a dscale. */
+struct summed {
+    const float *sum, *unit;
+    struct tensor w;
+    const float *scale;
+    float *dscale, *partial;
+    bool add;
+};
+void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s);
+size_t cuda_partial_bytes(const struct cuda_ops *c, struct tensor dw);
 
 /* y = scale *x_scale *w8.scale x8 w8^T (+ residual): codes in fp8, along their sums; in linear.cu. */
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
                      struct fp8_weight w8, const float *scale, struct tensor residual);
+
+/* y = scale (x_scale *w.scale) x8 w8^T of codes in e4m3; in linear.cu. */
+void cuda_gemm_operands(struct cuda_ops *c, struct tensor y, const struct fp8_operands *in,
+                        const float *scale);
 
 /* Row-major product out(M,N) = alpha op(a) op(b) + beta c through cuBLASLt (gemm.cu). */
 struct gemm {

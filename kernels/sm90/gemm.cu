@@ -85,7 +85,7 @@ __device__ __forceinline__ uint32_t finish_pair(uint32_t in, const float *d, flo
 }
 
 /* Returns the codes of eight numbers of the tile. */
-template <enum form FORM> __device__ __forceinline__ uint2 codes_at(uint32_t at, float unit)
+template <bool E5M2_CODES> __device__ __forceinline__ uint2 codes_at(uint32_t at, float unit)
 {
     float x[8];
 
@@ -93,7 +93,7 @@ template <enum form FORM> __device__ __forceinline__ uint2 codes_at(uint32_t at,
 #pragma unroll
     for (int i = 0; i < 8; i++)
         x[i] *= unit;
-    return FORM == RELU2_BWD_FP8 ? pack_e5m2(x) : pack_e4m3(x);
+    return E5M2_CODES ? pack_e5m2(x) : pack_e4m3(x);
 }
 
 enum { FACTORS = 3 };
@@ -109,6 +109,8 @@ template <enum form FORM> struct epilogue {
     const void *bias; /* (F) */
     bool bias_f32;
     float *sums; /* (tiles of tokens, F): of what BIAS_RELU2_BWD writes; or NULL */
+    bool codes_alone; /* RELU2_BWD_FP8: the tile itself is not written */
+    uint8_t *post8; /* RELU2_BWD_FP8: codes of `in`, or NULL */
 
     __device__ __forceinline__ float factor() const
     {
@@ -120,20 +122,21 @@ template <enum form FORM> struct epilogue {
 
     /* Eight threads take a token's 128 features, four of each panel; those of the second read their
      * two chunks in the other order, so that the eight read all banks. */
-    __device__ __forceinline__ void write_codes(const layout &l, const out_tile &p) const
+    template <bool E5M2_CODES>
+    __device__ __forceinline__ void write_codes(const layout &l, const out_tile &p, uint8_t *to,
+                                                float unit) const
     {
-        float unit = FORM == RELU2_BWD_FP8 ? *u : 1.0f / FP8_POST_UNIT;
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, panel = lane / 4 % 2;
         int chunk = lane % 4 * 2, feature = p.feature + 64 * panel + 8 * chunk;
         uint32_t row = l.tile + panel * PANEL_BYTES;
 
-#pragma unroll 5
+#pragma unroll(E5M2_CODES == (FORM == RELU2_BWD_FP8) ? 5 : 1) /* the sums are in registers */
         for (int i = 0; i < TOKENS / 16; i++) {
             int t = 16 * i + 4 * warp + lane / 8;
-            uint2 a = codes_at<FORM>(tile_at(row, t, chunk + panel), unit);
-            uint2 b = codes_at<FORM>(tile_at(row, t, chunk + 1 - panel), unit);
+            uint2 a = codes_at<E5M2_CODES>(tile_at(row, t, chunk + panel), unit);
+            uint2 b = codes_at<E5M2_CODES>(tile_at(row, t, chunk + 1 - panel), unit);
             if (p.token + t < tokens && feature < features)
-                store16(codes + (int64_t)(p.token + t) * features + feature,
+                store16(to + (int64_t)(p.token + t) * features + feature,
                         panel ? make_uint4(b.x, b.y, a.x, a.y) : make_uint4(a.x, a.y, b.x, b.y));
         }
     }
@@ -170,6 +173,10 @@ template <enum form FORM> struct epilogue {
             }
         if (READS)
             barrier_wait(l.in_full, n & 1);
+        if (FORM == RELU2_BWD_FP8 && post8) { /* before the tile is overwritten */
+            write_codes<false>(l, p, post8, 1.0f / FP8_POST_UNIT);
+            named_wait(WRITTEN + group, WARPGROUP);
+        }
 #pragma unroll
         for (int i = 0; i < 2; i++)
             transpose_panel<READS>(
@@ -183,14 +190,17 @@ template <enum form FORM> struct epilogue {
             write_sums(sum, p);
         shared_written();
         named_wait(WRITTEN + group, WARPGROUP);
-        if (threadIdx.x % WARPGROUP == 0) {
+        if (threadIdx.x % WARPGROUP == 0 && !(FORM == RELU2_BWD_FP8 && codes_alone)) {
             for (int i = 0; i < 2; i++)
                 store_box(&m.out, p.feature + 64 * i, p.token, l.tile + i * PANEL_BYTES);
             stores_commit();
         }
         __syncwarp();
         if (gives_codes(FORM)) {
-            write_codes(l, p);
+            if (FORM == RELU2_BWD_FP8)
+                write_codes<true>(l, p, codes, *u);
+            else
+                write_codes<false>(l, p, codes, 1.0f / FP8_POST_UNIT);
             if (READS) /* the next tile of `in` is loaded over this one */
                 named_wait(WRITTEN + group, WARPGROUP);
         }
@@ -209,6 +219,8 @@ template <enum form FORM> struct epilogue {
 struct tensors {
     struct tensor out, x, w, in, codes, bias;
     float *sums;
+    bool codes_alone;
+    struct tensor post8;
 };
 
 template <enum form FORM>
@@ -224,7 +236,9 @@ void run(struct cuda_ops *c, const tensors &t, const float *f0 = NULL, const flo
                                 u,
                                 t.bias.data,
                                 t.bias.dtype == DT_F32,
-                                t.sums });
+                                t.sums,
+                                t.codes_alone,
+                                (uint8_t *)t.post8.data });
 }
 
 } /* namespace */
@@ -240,14 +254,14 @@ void gemm_relu2(struct cuda_ops *c, struct tensor post, struct tensor post8, str
         run<RELU2_FP8>(c, { post, x, w }, f);
 }
 
-void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor x,
-                    struct tensor w, const float *scale, const float *f, const float *u,
-                    struct tensor post)
+void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor post8,
+                    struct tensor x, struct tensor w, const float *scale, const float *f,
+                    const float *u, struct tensor post, bool alone)
 {
     if (x.dtype == DT_BF16)
         run<RELU2_BWD>(c, { dpre, x, w, post }, scale);
     else
-        run<RELU2_BWD_FP8>(c, { dpre, x, w, post, g8 }, scale, f, NULL, u);
+        run<RELU2_BWD_FP8>(c, { dpre, x, w, post, g8, {}, NULL, alone, post8 }, scale, f, NULL, u);
 }
 
 void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,

@@ -14,10 +14,11 @@
 void gemm_relu2(struct cuda_ops *c, struct tensor post, struct tensor post8, struct tensor x,
                 struct tensor w, const float *f);
 /* Computes dpre = 2 scale (x w^T) sqrt(post); dpre may be post. scale in device memory; NULL: 1. Of
- * codes, x e5m2, w e4m3: of f x w^T, and g8 = e5m2(u dpre), f and u in device memory. */
-void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor x,
-                    struct tensor w, const float *scale, const float *f, const float *u,
-                    struct tensor post);
+ * codes, x e5m2, w e4m3: of f x w^T, and g8 = e5m2(u dpre), f and u in device memory; `alone`: dpre is not
+ * written. post8 (T,F) = e4m3(post / FP8_POST_UNIT), or none. */
+void gemm_relu2_bwd(struct cuda_ops *c, struct tensor dpre, struct tensor g8, struct tensor post8,
+                    struct tensor x, struct tensor w, const float *scale, const float *f,
+                    const float *u, struct tensor post, bool alone);
 
 /* Computes out = scale x w^T + in, which may be out. scale in device memory; NULL: 1. */
 void gemm_sum(struct cuda_ops *c, struct tensor out, struct tensor x, struct tensor w,

@@ -7,7 +7,7 @@
  * or v are stored from registers. Meanwhile the other consumer's products run, 7,700 cycles at K =
  * 768.
  *
- * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s. Reads x and w, writes q, k,
+ * 6 T D² FLOP: 174 GFLOP at T = 49152, D = 768, 0.23 ms at 770 TFLOP/s, 0.145 at the 1198 of codes in e4m3. Reads x and w, writes q, k,
  * v: 4 T D numbers (0.30 GB, 0.07 ms, behind the products) and the table's rows where v takes them.
  * A product and a pass over it moved 10 T D.
  */
@@ -245,21 +245,27 @@ __device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int to
         }
 }
 
-/* OTHER: biases, if any, and angles of any type; no table. */
-template <bool OTHER> struct epilogue {
-    static constexpr enum operands OF = BF16_BF16;
+/* OTHER: biases, if any, and angles of any type; no table. KIND: of the operands. */
+template <bool OTHER, enum operands KIND = BF16_BF16> struct epilogue {
+    static constexpr enum operands OF = KIND;
     static constexpr bool W_IN_OUT = false;
     static constexpr bool READS = false;
     static constexpr bool CLEARS = true; /* else 1,272 bytes spill */
 
     struct qkv_args a;
     const float *scale; /* device memory; NULL: 1 */
+    const float *w_scale; /* of codes, also in device memory, and of x */
+    float x_scale;
 
     /* A tile's head of `which` of q, k, v; 3: none, the second tile of the last pair. */
     __device__ int head(const out_tile &p) const { return p.feature / FEATURES % a.heads; }
     __device__ int which(const out_tile &p) const { return p.feature / FEATURES / a.heads; }
 
-    __device__ __forceinline__ float factor() const { return scale ? *scale : 1; }
+    __device__ __forceinline__ float factor() const
+    {
+        float f = scale ? *scale : 1;
+        return KIND == BF16_BF16 ? f : x_scale * *w_scale * f;
+    }
     __device__ __forceinline__ void ahead(const out_tile &p) const
     {
         if (which(p) == 2 && a.table)
@@ -287,11 +293,16 @@ template <bool OTHER> struct epilogue {
 } /* namespace */
 
 void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float *scale,
-              const struct qkv_args *a)
+              const struct fp8_operands *codes, const struct qkv_args *a)
 {
     assert(a->head_dim == QKV_GEMM_HEAD && !a->pos && !a->slot);
     assert(x.dtype == DT_BF16 && x.rows == a->tokens && w.rows == 3 * a->heads * FEATURES);
-    if (a->bias || a->rope_f32) {
+    if (codes) {
+        assert(!a->bias && !a->rope_f32 && codes->x8.rows == x.rows &&
+               codes->w.codes.rows == w.rows);
+        gemm_launch(c, codes->x8, codes->w.codes, {}, {},
+                    epilogue<false, E4M3_E4M3>{ *a, scale, codes->w.scale, codes->x_scale });
+    } else if (a->bias || a->rope_f32) {
         assert(!a->table);
         gemm_launch(c, x, w, {}, {}, epilogue<true>{ *a, scale });
     } else {

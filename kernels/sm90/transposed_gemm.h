@@ -15,6 +15,10 @@ struct cuda_ops;
  * the columns of b are multiples of 16; b may have more columns than a has rows. */
 void transposed_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
                      float alpha, bool add);
+/* The transpose of that product: out (M,N) = alpha (b a)^T, f32; a may be e4m3, then b is e5m2. Rows of b are a
+ * multiple of 16, too. */
+void transposed_gemm_turned(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
+                            float alpha);
 
 #ifdef __cplusplus
 }

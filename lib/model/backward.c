@@ -29,13 +29,19 @@ static void mlp_backward(struct model *m, struct acts *a, struct layer_acts *l, 
     struct tensor dm = stream_tensor(a, product->dout);
     const real *scale = lambda.value;
 
-    o->linear_t_bwd_w(o, tensor_rows(g, f, f), lambda.grad, dm, l->post, w2, scale, add);
+    enum mlp_grads in_fp8 = m->recipe->precision.mlp.grads;
+    struct tensor g1 = tensor_rows(g, 0, f), g2 = tensor_rows(g, f, f);
+    struct fp8_grads grads = { g1, l->y2, in_fp8 == GRADS_BOTH ? g2 : NO_TENSOR, lambda.grad, add };
+
+    if (in_fp8 != GRADS_BOTH)
+        o->linear_t_bwd_w(o, g2, lambda.grad, dm, l->post, w2, scale, add);
     if (m->recipe->precision.mlp.backward_fp8) /* post now holds its gradient */
         o->mlp_bwd_fp8(o, l->post, a->dy, dm, w1, mlp_weight8(m, i, 0, true), w2,
-                       mlp_weight8(m, i, 1, false), scale, l->post);
+                       mlp_weight8(m, i, 1, false), scale, l->post, in_fp8 ? &grads : NULL);
     else
         o->linear_relu2_bwd(o, l->post, dm, w2, scale, l->post);
-    o->linear_bwd_w(o, tensor_rows(g, 0, f), NULL, l->post, l->y2, w1, NULL, add);
+    if (!in_fp8)
+        o->linear_bwd_w(o, g1, NULL, l->post, l->y2, w1, NULL, add);
     rows_done(m, m->p.mlp, 2 * f * at, 2 * f);
     if (!m->recipe->precision.mlp.backward_fp8)
         o->linear_bwd_x(o, a->dy, l->post, w1, NULL, false);
@@ -132,13 +138,20 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                      value_rows(m, i, false), b);
     if (spec->value >= 0)
         gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
-    o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
+    if (m->recipe->precision.attn.backward_fp8)
+        o->linear_bwd_fp8(o, a->dy, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv,
+                          attention_weight8(m, i, true), p->qkv[i].value,
+                          attention_gradient_scale(m), (real)m->recipe->precision.attn.x_scale,
+                          add);
+    else
+        o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
     if (g.bias.data && !add)
         o->zero(o, g.bias);
     if (g.bias.data)
         o->bias_bwd(o, g.bias, a->raw);
     attention_done(m, i);
-    o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
+    if (!m->recipe->precision.attn.backward_fp8)
+        o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
 }
 
 /* The gradient of a table is computed at the first of its readers (two at most); that of the

@@ -16,12 +16,17 @@ int64_t head_fp8_bytes(const struct recipe *r)
     return i >= 0 && r->params[i].codes ? (int64_t)r->model.width * r->model.vocab : 0;
 }
 
-int64_t mlp_fp8_bytes(const struct recipe *r)
+int64_t layers_fp8_bytes(const struct recipe *r)
 {
+    int64_t qkv = 0;
     int i = r->precision.mlp.fp8 ? recipe_param(r, "mlp") : -1;
     int64_t half = i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
+    for (int k = 0; k < r->n_layers && r->precision.attn.fp8; k++)
+        qkv += r->layers[k].attention != ATTN_NONE;
+    qkv *= 3LL * r->model.width * r->model.width * (1 + r->precision.attn.backward_fp8);
     return half * (recipe_mlp_copies(r) + (r->precision.mlp.down_fp8 != DOWN_BF16) +
-                   r->precision.mlp.backward_fp8);
+                   r->precision.mlp.backward_fp8) +
+           qkv;
 }
 
 const struct layer_bank layer_banks[LAYER_BANKS] = {

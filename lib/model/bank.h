@@ -90,6 +90,6 @@ int64_t param_used(const struct recipe *r, const struct param_spec *s);
 /* For --plan: bytes of a weight; of the head's fp8 copy, 0 if the recipe has none. */
 int64_t param_bytes(const struct param_spec *s);
 int64_t head_fp8_bytes(const struct recipe *r);
-int64_t mlp_fp8_bytes(const struct recipe *r); /* of the MLPs' copies */
+int64_t layers_fp8_bytes(const struct recipe *r); /* of copies of the layers' matrices */
 
 #endif

@@ -11,6 +11,43 @@ static void biased_linear(struct ops *o, struct tensor y, struct tensor x, struc
         o->linear(o, y, x, w, scale, residual);
 }
 
+/* True if layer i's matrices stand behind those of layer `before` in one bank. */
+static bool follows(const struct model *m, int before, int i)
+{
+    return before >= 0 && !attention_apart(m, before) && !attention_apart(m, i) &&
+           attention_bank(m, before) == attention_bank(m, i) &&
+           attention_row(m, i) == attention_row(m, before) + 4LL * m->recipe->model.width;
+}
+
+/* Makes the copies in fp8 of layer i's Q, K, V (fp8.md 6), and of the layers' after it whose matrices follow in
+ * the bank; nothing where an earlier layer has made them so. */
+static void attention_copies(struct model *m, int i)
+{
+    const struct recipe *r = m->recipe;
+    bool apart = attention_apart(m, i);
+    struct fp8_matrices q = m->qkv8;
+    int at = attention_codes(m, i), before = i - 1, last = i, n = 1;
+
+    while (before >= 0 && !layer_attends(r, before))
+        before--;
+    if (follows(m, before, i))
+        return;
+    for (int k = i + 1; k < r->n_layers; k++) {
+        if (!layer_attends(r, k))
+            continue;
+        if (!follows(m, last, k))
+            break;
+        last = k, n++;
+    }
+    q.codes = tensor_rows(q.codes, at * q.rows, n * q.rows);
+    q.turned = tensor_rows(q.turned, at * q.turned.cols / 3, n * q.turned.cols / 3);
+    q.scale += at;
+    q.first = apart ? 0 : attention_row(m, i);
+    q.stride = 4LL * r->model.width;
+    m->ops->quantize_matrices(m->ops, &q,
+                              apart ? attention_weight(m, i, false).qkv : attention_bank(m, i)->w);
+}
+
 /* Attn(y), record-61.md 2.4; plus the stream, where no mix adds it. */
 static void attention_forward(struct model *m, struct acts *a, int i, const struct batch *b)
 {
@@ -24,6 +61,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     struct gate_input gate = { NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };
     struct qkv_shape qs;
     struct attn_shape as;
+    struct fp8_operands in8;
     struct xsa xsa = layer_xsa_of(m, l, i);
 
     struct param *bank[4];
@@ -35,6 +73,14 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
         model_need(m, bank[k]);
     if (m->stale && attention_apart(m, i))
         attention_copy(m, i, false);
+    if (a->train && m->recipe->precision.attn.fp8) {
+        if (m->stale)
+            attention_copies(m, i);
+        in8 = (struct fp8_operands){ .x8 = a->y8,
+                                     .x_scale = (real)m->recipe->precision.attn.x_scale,
+                                     .w = attention_weight8(m, i, false) };
+        qs.fp8 = &in8;
+    }
     if (spec->value >= 0) {
         model_need(m, &m->banks->p[spec->value]);
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);

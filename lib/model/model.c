@@ -193,6 +193,12 @@ static void plan_backward(struct planner *p, struct acts *a)
         if (tensor_bytes(a->post8) > 4 * tensor_bytes(a->dx))
             a->post8 = take(p, DT_E4M3, T, r->model.mlp_width);
     }
+    if (r->precision.attn
+            .fp8) { /* and read before post8 is written, but where later layers read it again */
+        a->y8 = tensor_of(a->dx.data, DT_E4M3, T, r->model.width);
+        if (r->model.attend_as >= 0)
+            a->y8 = take(p, DT_E4M3, T, r->model.width);
+    }
     for (int i = 0; i <= r->n_layers; i++)
         if (streams_use(p->s, BUFFER_din, i))
             a->layer[i].din = take_wide(p);
@@ -421,6 +427,20 @@ static void take_qkv(struct model *m)
         m->qkv_bg = taken(m, b->g.dtype, b->w.rows, 3 * d, "their gradient");
 }
 
+/* Takes memory for copies in fp8 of the layers' Q, K, V. */
+static void take_qkv8(struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    int64_t d = r->model.width, n = attention_codes(m, r->n_layers);
+    struct fp8_matrices *q = &m->qkv8;
+
+    *q = (struct fp8_matrices){ .rows = 3 * d, .stride = 3 * d, .exact = true };
+    q->codes = taken(m, DT_E4M3, n * 3 * d, d, "attention's matrices in fp8");
+    if (r->precision.attn.backward_fp8)
+        q->turned = taken(m, DT_E4M3, n * d, 3 * d, "attention's matrices in fp8");
+    q->scale = m->ops->alloc(m->ops, (size_t)n * sizeof *q->scale, "their scales");
+}
+
 int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, int64_t positions)
 {
     const struct recipe *r = b->recipe;
@@ -434,6 +454,8 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
     for (int k = 0; k < recipe_mlp_copies(r) && m->p.mlp->g.data; k++)
         banks_keep_fp8_each(b, m->p.mlp, k, r->model.mlp_width, 2 * (int64_t)r->model.mlp_width,
                             k ? r->precision.mlp.down_fp8 : r->precision.mlp.backward_fp8);
+    if (r->precision.attn.fp8 && m->p.lm_head->g.data)
+        take_qkv8(m);
     m->arena_bytes = arena_bytes(&m->streams, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");
     m->rope.table = tensor_of(NULL, r->precision.f32_rope ? DT_REAL : o->act, 2 * positions,
@@ -649,16 +671,46 @@ void attention_copy(struct model *m, int i, bool grad)
     }
 }
 
+int attention_codes(const struct model *m, int i)
+{
+    int n = 0;
+    for (int k = 0; k < i; k++)
+        n += layer_attends(m->recipe, k);
+    return n;
+}
+
+struct fp8_weight attention_weight8(const struct model *m, int i, bool turned)
+{
+    const struct fp8_matrices *q = &m->qkv8;
+    int at = attention_codes(m, i);
+
+    return (struct fp8_weight){ turned ? bank_rows(q->turned, m->recipe->model.width, at)
+                                       : bank_rows(q->codes, q->rows, at),
+                                q->scale + at };
+}
+
 struct tensor layer_vector(const struct param *p, int i, bool grad)
 {
     return p ? tensor_rows(grad ? p->g : p->w, i, 1) : NO_TENSOR;
 }
 
+/* Returns what a micro-batch's gradients are multiplied by, 1 / micro-batches; ranks' are averaged. */
+static double share_of(const struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    return (double)m->banks->world / (r->optimizer.loss_sum ? 1 : r->data.chunks);
+}
+
+real attention_gradient_scale(const struct model *m)
+{
+    const struct recipe *r = m->recipe;
+    return (real)(r->precision.attn.g_scale * share_of(m) * r->optimizer.loss_scale);
+}
+
 struct head_loss model_head(const struct model *m, const struct batch *b)
 {
     const struct recipe *r = m->recipe;
-    /* 1 / micro-batches; ranks' gradients are averaged. */
-    double share = (double)m->banks->world / (r->optimizer.loss_sum ? 1 : r->data.chunks);
+    double share = share_of(m);
     return (struct head_loss){
         .tgt = b->tgt,
         .mtp = m->mtp,

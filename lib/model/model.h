@@ -83,6 +83,8 @@ struct acts {
     struct tensor dy12; /* (T,12) */
     struct tensor delta; /* (H,T) of attention's result and its gradient */
     struct tensor plan[ATTN_PLANS]; /* (1,bytes): attention of short, long windows, paired or not */
+    struct tensor
+        y8; /* (T,D) codes of the y that attention reads next, in the memory of dx; or none */
     struct tensor post8; /* (T,F) codes of a layer's post, in the memory of dx and so on; or none */
 };
 
@@ -113,6 +115,7 @@ struct model {
     int32_t *prefix; /* device (V): tokens' prefixes, -1: none; NULL: no stage has the term */
     struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V lie in several banks */
     struct tensor qkv_b, qkv_bg; /* (1,3D) of each: their biases */
+    struct fp8_matrices qkv8; /* copies in fp8 of Q, K, V of each layer that attends; or none */
     struct tensor unit, dunit; /* (H,12): the gates of logits, and a gradient that nothing reads */
     struct step_schedule schedule;
     double attn_scale;
@@ -184,6 +187,12 @@ void gate_input_bwd(struct model *m, struct acts *a, const struct layer_acts *l,
                     const struct param *bank, int row, bool add);
 /* The copy of the first (k: 0) or second matrix of layer i's MLP in fp8. */
 struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned);
+/* Returns how many layers below i attend: where copies of layer i's matrices are in model.qkv8. */
+int attention_codes(const struct model *m, int i);
+/* The copy in fp8 of layer i's Q, K, V together. */
+struct fp8_weight attention_weight8(const struct model *m, int i, bool turned);
+/* What codes of the gradients of projections are multiplied by, of this run's micro-batches. */
+real attention_gradient_scale(const struct model *m);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);

@@ -110,10 +110,23 @@ static bool is_norm(const struct mix *x, int run)
            !t->coef[0].minus && t->x.buffer == x->out[0].buffer && t->x.layer == x->out[0].layer;
 }
 
+/* Returns where codes of x's norm go for the projections that read it (fp8.md 6); none where none does. */
+static struct tensor codes_of_norm(const struct model *m, const struct acts *a, const struct mix *x)
+{
+    for (int i = 0; i < m->recipe->n_layers && a->y8.data && x->y.buffer; i++) {
+        struct ref y = m->streams.layer[i].y;
+        if (layer_attends(m->recipe, i) && y.buffer == x->y.buffer && y.layer == x->y.layer)
+            return a->y8;
+    }
+    return NO_TENSOR;
+}
+
 static void run_mix(struct model *m, struct acts *a, const struct mix *x)
 {
     struct tensor out[2] = { stream_tensor(a, x->out[0]), stream_tensor(a, x->out[1]) };
     struct tensor y = stream_tensor(a, x->y), gain = gain_of(m, x, false);
+    struct tensor y8 = codes_of_norm(m, a, x);
+    real unit = (real)m->recipe->precision.attn.x_scale;
 
     if (gain.data)
         y = NO_TENSOR;
@@ -127,10 +140,15 @@ static void run_mix(struct model *m, struct acts *a, const struct mix *x)
         struct mix_term term[MIX_MAX];
         struct mix_grad grad[MIX_MAX];
         int n = bind(m, a, x, RUN_FORWARD, term, grad);
-        m->ops->mix_norm(m->ops, out[0], y, n, term);
+        if (y8.data && y.data)
+            m->ops->mix_norm_codes(m->ops, out[0], y, y8, unit, n, term);
+        else
+            m->ops->mix_norm(m->ops, out[0], y, n, term);
     }
     if (gain.data)
         m->ops->norm(m->ops, stream_tensor(a, x->y), out[x->normed], gain);
+    if (y8.data && (gain.data || x->lanes == 2))
+        m->ops->input_codes(m->ops, y8, stream_tensor(a, x->y), unit);
 }
 
 static void run_mix_bwd(struct model *m, struct acts *a, const struct mix *x)

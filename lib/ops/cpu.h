@@ -220,6 +220,9 @@ static inline float e5m2_round(float x) { return fp8_round(x, 2, -14, E5M2_MAX);
 const real *cpu_code_view(struct ops *o, int slot, struct tensor codes);
 /* The greatest of `most` and |x|, NaN if one is. */
 real cpu_amax(const real *x, int64_t n, real most);
+/* Computes y = scale (x_scale *w.scale) x8 w8^T of codes (linear.c). */
+void cpu_linear_codes(struct ops *o, struct tensor y, const struct fp8_operands *in,
+                      const real *scale);
 /* Codes of w as it is stored, elements first .. first + n - 1; amax grows. */
 void cpu_fp8_write(const struct fp8_copy *copy, struct tensor w, int64_t first, int n);
 enum { FP8_BLOCK = 512 }; /* n at most */

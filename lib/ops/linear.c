@@ -56,14 +56,27 @@ void cpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
               x8.cols, start_from(y, residual), real_ptr(y), y.cols);
 }
 
+void cpu_linear_codes(struct ops *o, struct tensor y, const struct fp8_operands *in,
+                      const real *scale)
+{
+    const real *xq = cpu_code_view(o, 0, in->x8), *wq = cpu_code_view(o, 1, in->w.codes);
+
+    if (cpu_failed(o))
+        return;
+    assert(in->x8.rows == y.rows && in->w.codes.rows == y.cols && in->w.codes.cols == in->x8.cols);
+    real_gemm(o, false, true, y.rows, y.cols, in->x8.cols,
+              in->x_scale * *in->w.scale * (scale ? *scale : 1), xq, in->x8.cols, wq, in->x8.cols,
+              0, real_ptr(y), y.cols);
+}
+
 void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct tensor w,
                       const real *scale, bool add)
 {
     product(o, dx, dy, w, true, scale, add ? dx : NO_TENSOR);
 }
 
-/* dw (+)= scale a^T b, dscale += sum a^T b w. */
-static void weight_grad(struct ops *o, struct tensor dw, real *dscale, struct tensor a,
+/* With g = unit a^T b: dw (+)= scale g, dscale += sum g w. */
+static void weight_grad(struct ops *o, struct tensor dw, real *dscale, real unit, struct tensor a,
                         struct tensor b, struct tensor w, const real *scale, bool add)
 {
     int64_t n = tensor_count(dw);
@@ -73,8 +86,8 @@ static void weight_grad(struct ops *o, struct tensor dw, real *dscale, struct te
     if (cpu_failed(o))
         return;
     assert(a.cols == dw.rows && b.cols == dw.cols && a.rows == b.rows);
-    real_gemm(o, true, false, dw.rows, dw.cols, a.rows, 1, real_ptr(a), a.cols, real_ptr(b), b.cols,
-              0, g, dw.cols);
+    real_gemm(o, true, false, dw.rows, dw.cols, a.rows, unit, real_ptr(a), a.cols, real_ptr(b),
+              b.cols, 0, g, dw.cols);
     if (dscale)
         for (int64_t i = 0; i < dw.rows; i++)
             *dscale += real_dot(g + i * dw.cols, wr + i * dw.cols, dw.cols);
@@ -89,11 +102,42 @@ static void weight_grad(struct ops *o, struct tensor dw, real *dscale, struct te
 void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
                       struct tensor x, struct tensor w, const real *scale, bool add)
 {
-    weight_grad(o, dw, dscale, dy, x, w, scale, add);
+    weight_grad(o, dw, dscale, 1, dy, x, w, scale, add);
+}
+
+void cpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real *dscale,
+                        struct tensor dy, struct tensor x, struct tensor w, struct fp8_weight w8,
+                        const real *scale, real dy_scale, real x_scale, bool add)
+{
+    int64_t n = tensor_count(dy), m = tensor_count(x);
+    const real *from_y = real_ptr(dy), *from_x = real_ptr(x), *codes;
+    real *g, *q;
+
+    if (DT_REAL != DT_F32) {
+        cpu_linear_bwd_w(o, dw, dscale, dy, x, w, scale, add);
+        cpu_linear_bwd_x(o, dx, dy, w, scale, false);
+        return;
+    }
+    assert(w8.codes.rows == x.cols && w8.codes.cols == dy.cols && x.rows == dy.rows);
+    g = cpu_scratch(o, 2, n);
+    q = cpu_scratch(o, 3, m); /* slots 0 and 1 are weight_grad's */
+    if (cpu_failed(o))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        g[i] = e4m3_round((float)(from_y[i] / dy_scale));
+    for (int64_t i = 0; i < m; i++)
+        q[i] = e4m3_round((float)(from_x[i] / x_scale));
+    weight_grad(o, dw, dscale, dy_scale * x_scale, tensor_of(g, DT_REAL, dy.rows, dy.cols),
+                tensor_of(q, DT_REAL, x.rows, x.cols), w, scale, add);
+    codes = cpu_code_view(o, 0, w8.codes);
+    if (!cpu_failed(o))
+        real_gemm(o, false, true, dx.rows, dx.cols, dy.cols,
+                  dy_scale * *w8.scale * (scale ? *scale : 1), g, dy.cols, codes, dy.cols, 0,
+                  real_ptr(dx), dx.cols);
 }
 
 void cpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
                         struct tensor x, struct tensor w, const real *scale, bool add)
 {
-    weight_grad(o, dw, dscale, x, dy, w, scale, add);
+    weight_grad(o, dw, dscale, 1, x, dy, w, scale, add);
 }

@@ -69,24 +69,60 @@ void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
         d[i] = 2 * dpost[i] * real_sqrt(p[i]);
 }
 
+/* Computes dw1 of codes: g's, times unit, as numbers, and x's, which are made in slot 3. */
+static void first_gradient(struct ops *o, const struct fp8_grads *to, struct tensor g, real unit)
+{
+    int64_t n = tensor_count(to->x);
+    const real *x = real_ptr(to->x);
+    real *q = cpu_scratch(o, 3, n);
+
+    if (cpu_failed(o))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        q[i] = e4m3_round((float)(x[i] * FP8_NORM_UNIT));
+    unit /= FP8_NORM_UNIT;
+    cpu_linear_bwd_w(o, to->dw1, NULL, g, tensor_of(q, DT_REAL, g.rows, to->x.cols), NO_TENSOR,
+                     &unit, to->add);
+}
+
+/* Computes dw2 of codes of post, as numbers, and of the output's gradient, d, times unit; post becomes post times
+ * that. */
+static void second_gradient(struct ops *o, const struct fp8_grads *to, struct tensor post,
+                            struct tensor d, real unit, struct tensor w2, const real *scale)
+{
+    real *p = real_ptr(post);
+
+    for (int64_t i = 0; i < tensor_count(post); i++)
+        p[i] *= unit;
+    cpu_linear_t_bwd_w(o, to->dw2, to->dscale, d, post, w2, scale, to->add);
+}
+
 void cpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
                      struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
-                     struct fp8_weight w2_8, const real *scale, struct tensor post)
+                     struct fp8_weight w2_8, const real *scale, struct tensor post,
+                     const struct fp8_grads *grads)
 {
     int64_t n = tensor_count(dout), m = tensor_count(post), d = dout.cols, f = post.cols;
     const real *from = real_ptr(dout), *p = real_ptr(post), *codes;
-    real *q, *g, *to = real_ptr(dpre);
+    real *q, *g, *post8, *to = real_ptr(dpre);
 
     if (DT_REAL != DT_F32) {
+        if (grads && has(grads->dw2))
+            cpu_linear_t_bwd_w(o, grads->dw2, grads->dscale, dout, post, w2, scale, grads->add);
         cpu_linear_relu2_bwd(o, dpre, dout, w2, scale, post);
         cpu_linear_bwd_x(o, dx, dpre, w1, NULL, false);
+        if (grads)
+            cpu_linear_bwd_w(o, grads->dw1, NULL, dpre, grads->x, w1, NULL, grads->add);
         return;
     }
     q = cpu_scratch(o, 1, n);
     g = cpu_scratch(o, 2, m);
+    post8 = grads && has(grads->dw2) ? cpu_scratch(o, 4, m) : NULL;
     codes = cpu_code_view(o, 0, w2_8.codes);
     if (cpu_failed(o))
         return;
+    for (int64_t i = 0; post8 && i < m; i++)
+        post8[i] = e4m3_round((float)(p[i] / FP8_POST_UNIT));
     real most = cpu_amax(from, n, (real)1e-12), inv = bf16_round((float)(E5M2_MAX / most));
     for (int64_t i = 0; i < n; i++)
         q[i] = e5m2_round(bf16_round((float)(from[i] * inv)));
@@ -97,7 +133,19 @@ void cpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
         g[i] = e5m2_round((float)(slope * (FP8_GRAD_UNIT / most)));
     }
     codes = cpu_code_view(o, 0, w1_8.codes);
-    if (!cpu_failed(o))
-        real_gemm(o, false, true, dout.rows, d, f, most / FP8_GRAD_UNIT * *w1_8.scale, g, f, codes,
-                  f, 0, real_ptr(dx), d);
+    if (cpu_failed(o))
+        return;
+    real_gemm(o, false, true, dout.rows, d, f, most / FP8_GRAD_UNIT * *w1_8.scale, g, f, codes, f,
+              0, real_ptr(dx), d);
+    if (post8) { /* q is where cpu_linear_t_bwd_w has its result */
+        real *d8 = cpu_scratch(o, 3, n);
+        if (cpu_failed(o))
+            return;
+        memcpy(d8, q, (size_t)n * sizeof *q);
+        second_gradient(o, grads, tensor_of(post8, DT_REAL, dout.rows, f),
+                        tensor_of(d8, DT_REAL, dout.rows, d), most / 57344 * FP8_POST_UNIT, w2,
+                        scale);
+    }
+    if (grads)
+        first_gradient(o, grads, tensor_of(g, DT_REAL, dout.rows, f), most / FP8_GRAD_UNIT);
 }

@@ -49,6 +49,13 @@ void cpu_mix_norm(struct ops *o, struct tensor out, struct tensor y, int n,
     }
 }
 
+void cpu_mix_norm_codes(struct ops *o, struct tensor out, struct tensor y, struct tensor y8,
+                        real scale, int n, const struct mix_term *in)
+{
+    cpu_mix_norm(o, out, y, n, in);
+    cpu_input_codes(o, y8, y, scale);
+}
+
 void cpu_mix_norm_bwd(struct ops *o, const struct mix_grad *d, struct tensor dout, struct tensor dy,
                       struct tensor dy12, struct tensor out, int n, const struct mix_term *in)
 {

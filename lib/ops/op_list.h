@@ -39,6 +39,8 @@ OP(pair_signs, struct tensor x, struct tensor signs, const struct batch *b);
 
 /* y (T,D) = Norm(x) times gain (1,D), elementwise: one rounding. gain may be none: 1. */
 OP(norm, struct tensor y, struct tensor x, struct tensor gain);
+/* x8 = e4m3(x / scale), saturating at 448. On a GPU without fp8, and in f64: nothing (fp8.md 6). */
+OP(input_codes, struct tensor x8, struct tensor x, real scale);
 /* dx (+)= r dz - x r^3 mean(dz x), r the factor of Norm(x), dz = dy times gain; dgain += sum_t dy Norm(x),
  * where a gain is given. dx may be dy. */
 OPW(norm_bwd, struct tensor dx, bool add, struct tensor dgain, struct tensor dy, struct tensor x,
@@ -48,6 +50,9 @@ OPW(norm_bwd, struct tensor dx, bool add, struct tensor dgain, struct tensor dy,
 /* out = sum_k coef_k x_k, with a term of some channels alone in those; y = Norm(out). out may be one
  * of the x_k; y may be none. */
 OP(mix_norm, struct tensor out, struct tensor y, int n, const struct mix_term *in);
+/* mix_norm, and y8 = input_codes of y as it is stored. */
+OP(mix_norm_codes, struct tensor out, struct tensor y, struct tensor y8, real scale, int n,
+   const struct mix_term *in);
 /* g = dout + Norm'(dy + [dy12 on the first 12 channels]; out). Then for each term, in its channels:
  * dx_k (+)= coef_k g and dcoef_k += sum g x_k. dy, dy12 may be none. */
 OPW(mix_norm_bwd, const struct mix_grad *d, struct tensor dout, struct tensor dy,
@@ -116,10 +121,19 @@ OP(delayed_scales, real *scale, real *most, int n, real headroom);
 /* linear_relu2_bwd and, of what it writes, dx = dpre w1, with gradients in e5m2 (fp8.md 4): d8 =
  * e5m2(bf16(dout inv)), inv = bf16(57344 / ad), ad = max(|dout|, 1e-12) over all of dout; dpre = 2 scale f
  * (d8 w2_8^T) max(pre,0), f = (*w2_8.scale ad) / 57344; g8 = e5m2(dpre (64 / ad)), dx = (ad / 64)
- * *w1_8.scale g8 w1_8, with w1_8 (D,F) transposed. On a GPU without fp8, and in f64, of w1 and w2. */
+ * *w1_8.scale g8 w1_8, with w1_8 (D,F) transposed. With grads dw1 (+)= (ad / 64 / FP8_NORM_UNIT) g8^T x8,
+ * x8 = e4m3(FP8_NORM_UNIT x); with a dw2 h = (ad / 57344 FP8_POST_UNIT) post8^T d8, post8 = e4m3(post / FP8_POST_UNIT),
+ * dw2 (+)= scale h, dscale += sum h w2; and dpre is scratch (fp8.md 8). On a GPU without fp8, and in f64, of w1, w2, dpre,
+ * x, post and dout. */
 OPW(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struct tensor w1,
     struct fp8_weight w1_8, struct tensor w2, struct fp8_weight w2_8, const real *scale,
-    struct tensor post);
+    struct tensor post, const struct fp8_grads *grads);
+/* linear_bwd_w and linear_bwd_x (not added) of codes, dy8 = e4m3(dy / dy_scale), x8 = e4m3(x / x_scale): g =
+ * dy_scale x_scale (dy8^T x8), dx = scale (dy_scale *w8.scale) (dy8 w8), w8 (I,O) transposed (fp8.md 7). On a GPU
+ * without fp8, and in f64, of dy, x and w. */
+OPW(linear_bwd_fp8, struct tensor dx, struct tensor dw, real *dscale, struct tensor dy,
+    struct tensor x, struct tensor w, struct fp8_weight w8, const real *scale, real dy_scale,
+    real x_scale, bool add);
 /* dpre = 2 scale (dout w2^T) max(pre,0), whose last factor is the root of post: dout (T,D), w2
  * (F,D), dpre and post (T,F), which may be the same (once dw2 is done). */
 OPW(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
@@ -147,7 +161,8 @@ OP(pair_rows, struct tensor w, struct tensor from, int head_dim, bool back);
  * scratch. k has T rows, or one more: for the channels that the offset moves behind the last token.
  * With b->pos row t is rotated by that position, the key offset must be none, and k, v go into
  * s->cache, where there is one; with its values_apart v goes to v.
- * scale NULL: 1. gate (H,12); y (T,12 or more); table (V,D); q, v (T,D). */
+ * scale NULL: 1. gate (H,12); y (T,12 or more); table (V,D); q, v (T,D). With s->fp8 raw = scale (x_scale
+ * *w.scale) x8 w8^T (+ bias) of its codes; on a GPU without fp8, and in f64, of x and w. */
 OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor, struct tensor raw,
    struct tensor x, struct tensor w, const real *scale, struct tensor bias,
    const struct qkv_shape *s, struct rope r, struct tensor y, struct tensor gate,
@@ -397,7 +412,8 @@ OP(step_gate, struct step_gate *gate, const real *squares, real times, real limi
 /* The copy of w (any float dtype) by itself: the same codes and amax. */
 OP(quantize, const struct fp8_copy *copy, struct tensor w);
 /* Copies matrices of w as q says: scale = bf16(max(|w|, 1e-12) / 448), codes = e4m3(bf16(w / scale)),
- * turned = their transpose. A NaN makes the scale NaN. */
+ * turned = their transpose; with q->exact scale = max(|w|, 1e-12) / 448, codes = e4m3(w / scale). A NaN makes the
+ * scale NaN. */
 OPW(quantize_matrices, const struct fp8_matrices *q, struct tensor w);
 /* quantize_matrices with one rounding, codes = e4m3(w / scale), and a scale of the refresh before: scale = next,
  * or where d->first says so bf16(max(|w|, 1e-12) / 448); then next = headroom max(|w|, 1e-12) / 448. */

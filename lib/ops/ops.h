@@ -120,6 +120,7 @@ struct qkv_shape {
     enum key_offset key_offset;
     bool split_gate; /* value gates see 6 channels of y and 6 of the value row */
     const struct kv_cache *cache; /* NULL, or where k and v go */
+    const struct fp8_operands *fp8; /* of the projection; NULL: its operands are x and w */
 };
 
 /* How op qkv made q and k: what their gradients need. */
@@ -243,6 +244,7 @@ struct fp8_matrices {
     struct tensor turned; /* (n cols, rows): each one transposed; or none */
     real *scale; /* device (n) */
     int64_t first, rows, stride;
+    bool exact; /* the scale is not rounded to bf16, and codes are rounded once (fp8.md 6) */
 };
 /* Scales of such copies that come from the weights before (fp8.md 5). */
 struct fp8_delay {
@@ -255,6 +257,20 @@ struct fp8_weight {
     struct tensor codes;
     const real *scale;
 };
+/* Codes of both operands of a projection: x8 (T,I) of x / x_scale, w (O,I) (fp8.md 6). */
+struct fp8_operands {
+    struct tensor x8;
+    real x_scale;
+    struct fp8_weight w;
+};
+/* Weight gradients of the MLP, dw1 (F,D) and dw2 (F,D), which mlp_bwd_fp8 makes of codes. */
+struct fp8_grads {
+    struct tensor dw1, x; /* x (T,D): the first product's input */
+    struct tensor dw2; /* or none */
+    real *dscale; /* added to with dw2; or NULL */
+    bool add;
+};
+#define FP8_NORM_UNIT 16 /* what its codes are divided by (fp8.md 8) */
 #define FP8_POST_UNIT 4 /* what codes of the MLP's hidden layer are multiplied by (fp8.md 3) */
 /* max|dout| over this is what codes of its gradient are multiplied by (fp8.md 4). */
 #define FP8_GRAD_UNIT 64

@@ -122,7 +122,10 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
              struct tensor bias, const struct qkv_shape *s, struct rope r, struct tensor y,
              struct tensor gate, struct tensor table, const struct batch *b)
 {
-    if (has(bias))
+    assert(!s->fp8 || !has(bias));
+    if (s->fp8 && DT_REAL == DT_F32)
+        cpu_linear_codes(o, raw, s->fp8, scale);
+    else if (has(bias))
         cpu_linear_bias(o, raw, x, w, scale, bias, NO_TENSOR, false);
     else
         cpu_linear(o, raw, x, w, scale, NO_TENSOR);

@@ -65,12 +65,13 @@ static void copy_matrices(struct ops *o, const struct fp8_matrices *q, const str
         real_read(x, w, (q->first + m * q->stride) * w.cols, n);
         real most = cpu_amax(x, n, (real)1e-12);
         bool own = !d || *d->first != 0 || d->next[m] == 0;
-        q->scale[m] = own ? bf16_round((float)most / E4M3_MAX) : d->next[m];
+        float fit = (float)most / E4M3_MAX;
+        q->scale[m] = !own ? d->next[m] : q->exact ? fit : bf16_round(fit);
         if (d)
             d->next[m] = d->headroom * most / E4M3_MAX;
         for (int64_t i = 0; i < n; i++) {
             float code = (float)(x[i] / q->scale[m]);
-            codes[i] = e4m3_from_f32(d ? code : bf16_round(code));
+            codes[i] = e4m3_from_f32(d || q->exact ? code : bf16_round(code));
         }
         if (!has(q->turned))
             continue;
@@ -78,6 +79,18 @@ static void copy_matrices(struct ops *o, const struct fp8_matrices *q, const str
         for (int64_t i = 0; i < n; i++)
             turned[i % w.cols * q->rows + i / w.cols] = codes[i];
     }
+}
+
+void cpu_input_codes(struct ops *o, struct tensor x8, struct tensor x, real scale)
+{
+    const real *from = real_ptr(x);
+    uint8_t *codes = x8.data;
+
+    assert(x8.dtype == DT_E4M3 && tensor_count(x8) == tensor_count(x));
+    if (DT_REAL != DT_F32 || cpu_failed(o))
+        return;
+    for (int64_t i = 0; i < tensor_count(x); i++)
+        codes[i] = e4m3_from_f32((float)(from[i] / scale));
 }
 
 void cpu_quantize_matrices(struct ops *o, const struct fp8_matrices *q, struct tensor w)

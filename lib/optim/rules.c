@@ -384,19 +384,29 @@ static void multiply(const struct call *c, struct tensor out, struct tensor a, b
     ops_of(c)->multiply(ops_of(c), out, a, b, matrices_of(c), &m);
 }
 
-/* to <- q[0]' x q[1]. to may be x. */
+/* to <- q[0]' x q[1] or, out of the bases, q[0] x q[1]'. Either q may be none, which stands for I; to may be x. */
+static void through_bases(const struct call *c, struct tensor to, struct tensor x,
+                          const struct tensor q[2], bool out)
+{
+    struct tensor half = rule_of(c)->half;
+
+    if (q[0].data)
+        multiply(c, half, q[0], !out, x, false);
+    if (q[0].data && q[1].data)
+        multiply(c, to, half, false, q[1], out);
+    else if (q[1].data)
+        multiply(c, half, x, false, q[1], out);
+    if (!q[0].data || !q[1].data)
+        ops_of(c)->copy(ops_of(c), to, half);
+}
 static void into_bases(const struct call *c, struct tensor to, struct tensor x,
                        const struct tensor q[2])
 {
-    multiply(c, rule_of(c)->half, q[0], true, x, false);
-    multiply(c, to, rule_of(c)->half, false, q[1], false);
+    through_bases(c, to, x, q, false);
 }
-
-/* x <- q[0] x q[1]'. */
 static void out_of_bases(const struct call *c, struct tensor x, const struct tensor q[2])
 {
-    multiply(c, rule_of(c)->half, q[0], false, x, false);
-    multiply(c, x, rule_of(c)->half, false, q[1], true);
+    through_bases(c, x, x, q, true);
 }
 
 /* g <- the gradient in f32, times the step's factor and what stages `scale` say. */
@@ -439,22 +449,28 @@ static void enter_bases(const struct call *c, const struct tensor q[2])
     struct tensor g = rule_of(c)->g;
     take_gradient(c);
     for (int side = 0; side < 2; side++)
-        ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
+        if (q[side].data)
+            ops_of(c)->first_basis(ops_of(c), q[side], g, matrices_of(c), side, gate_of(c));
     into_bases(c, rule_of(c)->p, g, q);
 }
 
 static void run_soap(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
-    struct tensor x = rule_of(c)->x, p = rule_of(c)->p, second = kept(c, 4);
-    struct tensor s[2] = { kept(c, 0), kept(c, 1) }, q[2] = { kept(c, 2), kept(c, 3) };
-    const real *updates = kept(c, 5).data;
+    struct tensor x = rule_of(c)->x, p = rule_of(c)->p, s[2] = { 0 }, q[2] = { 0 };
+    bool one = stage_has(u, "short"), right = param_of(c)->spec->rows > param_of(c)->spec->cols;
+    int sides = one ? 1 : 2; /* a state and a basis of each, then those of both */
+    struct tensor second = kept(c, 2 * sides);
+    const real *updates = kept(c, 2 * sides + 1).data;
     bool late = stage_has(u, "late"), norm = stage_has(u, "norm");
     bool gated = u->number[3].value[0] > 0;
 
+    for (int k = 0; k < sides; k++)
+        s[one ? right : k] = kept(c, k), q[one ? right : k] = kept(c, sides + k);
     enter_bases(c, q);
     for (int side = 0; side < 2; side++)
-        move_covariance(c, s[side], p, side, &(struct multiply){ .blend = numbers_of(c) });
+        if (q[side].data)
+            move_covariance(c, s[side], p, side, &(struct multiply){ .blend = numbers_of(c) });
     if (norm)
         take_schatten4(c, 0, x);
     if (gated)
@@ -472,9 +488,10 @@ static void run_soap(const struct call *c)
     }
     for (int side = 0; side < 2; side++) {
         struct basis_turn t = { .sort = late, .v = second, .right = side, .gate = gate_of(c) };
-        ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
+        if (q[side].data)
+            ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
     }
-    count_update(c, kept(c, 5));
+    count_update(c, kept(c, 2 * sides + 1));
 }
 
 static void run_klsoap(const struct call *c)
@@ -1020,31 +1037,6 @@ static int take_more(struct optim *z, int i)
     return 0;
 }
 
-/* The longest side whose basis a GPU turns: of 768 lines S was not finite after three steps of track-3. */
-enum { GPU_BASIS = 128 };
-
-/* GPT_USAGE, with a message, for a stage that the device has not, or not for matrices of that size. */
-static int device_has(const struct optim *z, const struct param *p)
-{
-    const struct rule *rule = &p->spec->rule;
-    const struct stage_use *alone = rule_what(rule, STAGE_CPU);
-    const struct stage_use *bases = rule_what(rule, STAGE_PRODUCTS);
-    int64_t rows = p->spec->rows, cols = p->spec->cols;
-
-    if (strcmp(z->ops->device, "cuda"))
-        return 0;
-    if (alone)
-        return err_set(GPT_USAGE, "stage %s of %s runs on a CPU alone: --device cpu",
-                       stage_rows[alone->id].word, p->spec->label);
-    if (bases && (rows > GPU_BASIS || cols > GPU_BASIS))
-        return err_set(GPT_USAGE,
-                       "stage %s of %s: a GPU takes matrices of at most %d lines, not %lld x %lld: "
-                       "--device cpu",
-                       stage_rows[bases->id].word, p->spec->label, GPU_BASIS, (long long)rows,
-                       (long long)cols);
-    return 0;
-}
-
 int rules_init(struct optim *z, int i)
 {
     const struct param *p = &z->banks->p[i];
@@ -1056,8 +1048,6 @@ int rules_init(struct optim *z, int i)
 
     if (rule_is_adam(rule))
         return 0;
-    if ((rc = device_has(z, p)))
-        return rc;
     if (!(x = z->p[i].rule = calloc(1, sizeof *x)))
         return err_memory();
     for (int c = 0; c < rule_chains(rule) && !rc; c++) {

@@ -166,6 +166,14 @@ static const struct key keys[] = {
     { "precision", "mlp_delayed", K_REAL3, F(precision.mlp.delayed), 0, 1e6, "1.8 1.12 16", NULL },
     { "precision", "mlp_backward", K_TRUTH, F(precision.mlp.backward_fp8), 0, 0, "bf16",
       "bf16|fp8" },
+    { "precision", "mlp_grads", K_WORD, F(precision.mlp.grads), 0, 0, "bf16", "bf16|up|both" },
+    { "precision", "attn", K_TRUTH, F(precision.attn.fp8), 0, 0, "bf16", "bf16|fp8" },
+    { "precision", "attn_backward", K_TRUTH, F(precision.attn.backward_fp8), 0, 0, "bf16",
+      "bf16|fp8" },
+    { "precision", "attn_input_scale", K_REAL, F(precision.attn.x_scale), 1e-12, 1e12, "8/448",
+      NULL },
+    { "precision", "attn_gradient_scale", K_REAL, F(precision.attn.g_scale), 1e-12, 1e12, "1/448",
+      NULL },
     { "precision", "head_sigmoid", K_TRUTH, F(precision.head.sigmoid_bf16), 0, 0, "f32",
       "f32|bf16" },
     { "precision", "rope", K_TRUTH, F(precision.f32_rope), 0, 0, "bf16", "bf16|f32" },
@@ -193,6 +201,11 @@ static const char *const quiet[] = { "model.rope_windows",
                                      "optimizer.loss",
                                      "data.expect",
                                      "precision.mlp_delayed",
+                                     "precision.mlp_grads",
+                                     "precision.attn",
+                                     "precision.attn_backward",
+                                     "precision.attn_input_scale",
+                                     "precision.attn_gradient_scale",
                                      "model.compose_window",
                                      NULL };
 
@@ -679,6 +692,16 @@ static int check_precision(struct recipe *r)
     if (r->precision.mlp.down_fp8 == DOWN_DELAYED && r->precision.mlp.backward_fp8)
         return recipe_error(r, recipe_find(r, "precision", "mlp_backward"),
                             "the backward in fp8 has scales of its own: mlp_down = bf16 or fp8");
+    if (r->precision.mlp.grads && !r->precision.mlp.backward_fp8)
+        return recipe_error(r, recipe_find(r, "precision", "mlp_grads"),
+                            "weight gradients in fp8 are of the codes of mlp_backward = fp8");
+    if (r->precision.attn.backward_fp8 && !r->precision.attn.fp8)
+        return recipe_error(r, recipe_find(r, "precision", "attn_backward"),
+                            "the gradients' products are in fp8 where the projections are: attn = "
+                            "fp8");
+    if (r->precision.attn.fp8 && recipe_param(r, "qkv_bias") >= 0)
+        return recipe_error(r, recipe_find(r, "precision", "attn"),
+                            "projections in fp8 have no biases, and the recipe has 'qkv_bias'");
     return 0;
 }
 

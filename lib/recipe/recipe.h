@@ -49,6 +49,7 @@ enum skip_tap { SKIP_LAYER, SKIP_ATTENTION };
 enum key_channels { KEYS_QUARTERS, KEYS_HALF };
 enum head_fp8 { HEAD_FP8_NO, HEAD_FP8_YES, HEAD_FP8_REQUIRE };
 enum mlp_fp8 { MLP_BF16, MLP_FP8, MLP_FP8_REQUIRE };
+enum mlp_grads { GRADS_BF16, GRADS_UP, GRADS_BOTH };
 enum mlp_down { DOWN_BF16, DOWN_FP8, DOWN_DELAYED };
 enum value_input { VALUE_INPUT, VALUE_SPLIT, VALUE_SPLIT_ALL };
 enum init_kind {
@@ -337,7 +338,13 @@ struct recipe {
                 [3]; /* headroom of activations, of weights; steps after which each refresh of
                                   the weights' scales is one from the weights themselves */
             bool backward_fp8; /* with it, what the backward makes of gradients */
+            enum mlp_grads grads; /* with that, weight gradients: of the first product, of both */
         } mlp;
+        struct {
+            bool fp8; /* projections to q, k, v in training; in bf16 on a GPU without fp8 */
+            bool backward_fp8; /* with it, both products of their gradients */
+            double x_scale, g_scale; /* of codes of the input, of the gradient at one micro-batch */
+        } attn;
         double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */
         int amax_history; /* SCALE_DELAYED: of how many updates */
         bool bf16_products; /* of a CPU, whose other products are of f32 */

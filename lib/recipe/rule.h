@@ -62,8 +62,7 @@ enum {
     STAGE_WRITES = 2,
     STAGE_BEHIND = 4, /* also behind the write */
     STAGE_EACH = 8, /* reads no other element: for tables and vectors, too */
-    STAGE_PRODUCTS = 16, /* on a GPU takes the library's products, so beside no other bank */
-    STAGE_CPU = 32 /* runs on a CPU alone */
+    STAGE_PRODUCTS = 16 /* on a GPU takes the library's products, so beside no other bank */
 };
 
 enum stage_id {

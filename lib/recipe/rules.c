@@ -36,17 +36,26 @@ static double norm_flops(double rows, double cols, const struct chain *c)
 }
 
 /* Counts turns of both sides' bases, two matrices rotated into them and one out of them, two Gram matrices. */
-static double soap_flops(double rows, double cols, const struct chain *c)
+static double both_sides_flops(double rows, double cols)
 {
     double squares = rows * rows * rows + cols * cols * cols;
-    (void)c;
     return 16.0 / 3 * squares + 8 * rows * cols * (rows + cols);
 }
 
-/* Counts what soap's does. */
+/* Counts that, or of the shorter side alone. */
+static double soap_flops(double rows, double cols, const struct chain *c)
+{
+    double k = fmin(rows, cols);
+    return stage_has(chain_stage(c, STAGE_soap), "short")
+               ? 16.0 / 3 * k * k * k + 8 * rows * cols * k
+               : both_sides_flops(rows, cols);
+}
+
+/* Counts what a soap of both sides does. */
 static double klsoap_flops(double rows, double cols, const struct chain *c)
 {
-    return soap_flops(rows, cols, c);
+    (void)c;
+    return both_sides_flops(rows, cols);
 }
 
 /* Counts turns, Gram matrices rotated into the bases, X rotated in and out. */

@@ -24,9 +24,10 @@ STAGE(kernel, "B A MU=0", "c first nesterov", STAGE_BEFORE | STAGE_EACH, NULL,
 STAGE(lion, "B1 B2", "", STAGE_BEFORE | STAGE_EACH, NULL, STATES({ "lion", EACH, DT_F32, NULL }))
 /* X, in bases in which the running means of g g' and g' g become diagonal, over the root of its running second
  * moment there. late: X passes in the first update, and bases are sorted; gate A-B: X moves towards it by as much
- * as the two agree, from step A on less than a part, from B on all of it. */
-STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm", STAGE_BEFORE | STAGE_PRODUCTS,
-      soap_flops,
+ * as the two agree, from step A on less than a part, from B on all of it. short: the shorter side alone, or the left
+ * of two, has a basis. */
+STAGE(soap, "B eps=1e-8 gate=0 +until=0", "second g X late norm short",
+      STAGE_BEFORE | STAGE_PRODUCTS, soap_flops,
       STATES({ "soap_left", LEFT_SQUARE, DT_F32, NULL },
              { "soap_right", RIGHT_SQUARE, DT_F32, NULL },
              { "soap_left_q", LEFT_SQUARE, DT_F32, NULL },
@@ -49,15 +50,15 @@ STAGE(covpower, "G B", "", STAGE_BEFORE | STAGE_PRODUCTS, covpower_flops,
              { "covpower_left_q", LEFT_SQUARE, DT_F32, NULL },
              { "covpower_right_q", RIGHT_SQUARE, DT_F32, NULL }))
 /* X times the power P of the running means of g g' and g' g, corrected, from both sides. */
-STAGE(shampoo, "B P eps=0", "both pinv", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
+STAGE(shampoo, "B P eps=0", "both pinv", STAGE_BEFORE | STAGE_PRODUCTS, eigen_flops,
       STATES({ "shampoo_left", LEFT_SQUARE, DT_F32, NULL },
              { "shampoo_right", RIGHT_SQUARE, DT_F32, NULL }, { "shampoo_age", ONE, DT_F32, NULL }))
 /* X, in the eigenvectors of the running means of g g' and g' g, with the squares of its lines made alike N times. */
-STAGE(sinkhorn, "B N", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, eigen_flops,
+STAGE(sinkhorn, "B N", "", STAGE_BEFORE | STAGE_PRODUCTS, eigen_flops,
       STATES({ "sinkhorn_left", LEFT_SQUARE, DT_F32, NULL },
              { "sinkhorn_right", RIGHT_SQUARE, DT_F32, NULL }))
 /* X whitened by two triangular factors, which move by a step P of PSGD with a random probe. */
-STAGE(psgd, "P", "", STAGE_BEFORE | STAGE_PRODUCTS | STAGE_CPU, psgd_flops,
+STAGE(psgd, "P", "", STAGE_BEFORE | STAGE_PRODUCTS, psgd_flops,
       STATES({ "psgd_left", LEFT_SQUARE, DT_F32, NULL },
              { "psgd_right", RIGHT_SQUARE, DT_F32, NULL }, { "psgd_updates", ONE, DT_F32, NULL }))
 /* X <- X / (the root of the running mean of g^2 + EPS). */

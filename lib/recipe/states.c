@@ -50,7 +50,10 @@ static void add_stage(struct table *t, int chain, int use)
     int nth = uses_before(&t->spec->rule, chain, use) + 1;
     for (int k = 0; k < STAGE_STATES && row->state[k].kind; k++) {
         const char *flag = row->state[k].flag;
-        if (flag && !stage_has(&t->spec->rule.chain[chain].use[use], flag))
+        bool one = stage_has(&t->spec->rule.chain[chain].use[use], "short");
+        enum extent longer = t->spec->rows > t->spec->cols ? LEFT_SQUARE : RIGHT_SQUARE;
+        if ((flag && !stage_has(&t->spec->rule.chain[chain].use[use], flag)) ||
+            (one && row->state[k].extent == longer))
             continue;
         struct state *s = add(t, row->state[k].kind, STATE_RULE, row->state[k].dtype);
         if (nth > 1)

@@ -21,7 +21,7 @@ int rank_memory(struct rank *k, struct run_memory *m)
 
     if ((rc = banks_init(&k->banks, r, o, k->rank, k->world)))
         return rc;
-    size_t copies = (size_t)(head_fp8_bytes(r) + mlp_fp8_bytes(r));
+    size_t copies = (size_t)(head_fp8_bytes(r) + layers_fp8_bytes(r));
     m->weights = since(k, &before) + copies;
     if ((rc = model_init(&k->model, &k->banks, big.tokens,
                          r->data.val.tokens ? (int)r->data.val.chunk : 0)))

@@ -498,7 +498,14 @@ static int graphs_of(int *n, const struct recipe *r, int world)
 
 int run_wants(struct backend_wants *w, const struct recipe *r, bool no_graph)
 {
-    bool head = r->precision.head.fp8, mlp = r->precision.mlp.fp8;
+    static const char *const in_fp8[] = { NULL,
+                                          "the head",
+                                          "the MLPs",
+                                          "head and MLPs",
+                                          "attention's projections",
+                                          "head and attention's projections",
+                                          "MLPs and attention's projections",
+                                          "head, MLPs and attention's projections" };
     struct rendezvous_env at;
     int graphs = 0, rc = rendezvous_environment(&at);
 
@@ -508,7 +515,8 @@ int run_wants(struct backend_wants *w, const struct recipe *r, bool no_graph)
     if (w->world > 1 && !no_graph && (rc = graphs_of(&graphs, r, w->world)))
         return rc;
     w->eager = w->world > 1 && (no_graph || graphs > MAX_GRAPHS);
-    w->fp8 = head && mlp ? "head and MLPs" : head ? "the head" : mlp ? "the MLPs" : NULL;
+    w->fp8 =
+        in_fp8[!!r->precision.head.fp8 + 2 * !!r->precision.mlp.fp8 + 4 * r->precision.attn.fp8];
     w->fp8_required = r->precision.head.fp8 == HEAD_FP8_REQUIRE ? "precision.head_fp8"
                       : r->precision.mlp.fp8 == MLP_FP8_REQUIRE ? "precision.mlp"
                                                                 : NULL;

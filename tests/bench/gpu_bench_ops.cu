@@ -70,6 +70,13 @@ static const int32_t *ints(const std::vector<int32_t> &v)
     return p;
 }
 
+/* Codes in the memory of a tensor of bf16. */
+static struct tensor codes_in(struct tensor t)
+{
+    t.dtype = DT_E4M3;
+    return t;
+}
+
 /* Positions sorted by the rows that they read; *distinct of them. */
 static struct lookup lookup_of(const std::vector<int32_t> &row, int rows, int *distinct)
 {
@@ -216,6 +223,13 @@ static void streams(int T, const struct batch *b)
         struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
         o->mix_norm(o, s.z, s.g, 2, in);
     });
+    row("mix_norm two terms, codes", 0, 4.5 * A, 0, 0, [&](int i) {
+        struct set &s = sets[i];
+        struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
+        o->mix_norm_codes(o, s.z, s.g, codes_in(s.h), 8.0f / 448, 2, in);
+    });
+    row("input_codes", 0, 1.5 * A, 0, 0,
+        [&](int i) { o->input_codes(o, codes_in(sets[i].h), sets[i].x, 8.0f / 448); });
     row("mix_norm lane 1: two, out alone", 0, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         struct mix_term in[2] = { { s.x, num, false }, { s.y, num + 1, false } };
@@ -440,13 +454,6 @@ static void recombined(int T, const struct batch *b)
     });
 }
 
-/* Codes in the memory of a tensor of bf16. */
-static struct tensor codes_in(struct tensor t)
-{
-    t.dtype = DT_E4M3;
-    return t;
-}
-
 static void products(int T)
 {
     double A = 2.0 * T * D * D;
@@ -466,6 +473,11 @@ static void products(int T)
         [&](int i) { o->linear_bwd_x(o, sets[i].y, sets[i].x3, wqkv, num, false); });
     row("linear_bwd_w qkv", 10, 0, 3 * A, 0,
         [&](int i) { o->linear_bwd_w(o, dwqkv, sum, sets[i].x3, sets[i].x, wqkv, num, false); });
+    struct fp8_weight qkv_t = { codes_in(filled(D, 3 * D, 1)), num };
+    row("linear_bwd_fp8 qkv", 0, 15.0 * T * D, 0, 6 * A, [&](int i) {
+        o->linear_bwd_fp8(o, sets[i].y, dwqkv, sum, sets[i].x3, sets[i].x, wqkv, qkv_t, num,
+                          1.0f / 448, 8.0f / 448, false);
+    });
     row("linear out + residual", 10, 0, A, 0,
         [&](int i) { o->linear(o, sets[i].y, sets[i].x, wo, num, sets[i].y); });
     row("linear_bwd_x out", 10, 0, A, 0,
@@ -493,7 +505,19 @@ static void products(int T)
     row("linear_relu2_bwd", 11, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, NULL, sets[i].f2); });
     row("mlp_bwd_fp8", 0, 5.0 * T * D, 0, 8 * A, [&](int i) {
-        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].x, w1, turned, w1, w8, NULL, sets[i].f2);
+        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].x, w1, turned, w1, w8, NULL, sets[i].f2,
+                       NULL);
+    });
+    row("mlp_bwd_fp8, dw1", 0, 8.0 * T * D, 0, 12 * A, [&](int i) {
+        struct fp8_grads first = { dw1, sets[i].x, {}, NULL, false };
+        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].g, w1, turned, w1, w8, NULL, sets[i].f2,
+                       &first);
+    });
+    struct tensor dw2 = filled(F, D, 1);
+    row("mlp_bwd_fp8, dw1, dw2", 0, 9.0 * T * D, 0, 16 * A, [&](int i) {
+        struct fp8_grads both = { dw1, sets[i].x, dw2, NULL, false };
+        o->mlp_bwd_fp8(o, sets[i].f3, sets[i].y, sets[i].g, w1, turned, w1, w8, NULL, sets[i].f2,
+                       &both);
     });
     row("linear_relu2_bwd, scale", 0, 0, 4 * A, 0,
         [&](int i) { o->linear_relu2_bwd(o, sets[i].f3, sets[i].x, w1, num, sets[i].f2); });
@@ -529,6 +553,18 @@ static void heads(int T, const struct batch *b)
                s.g, gate, table, b);
     };
     row("qkv", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], plain, none); });
+    struct fp8_operands codes = { {}, 8.0f / 448, { codes_in(filled(3 * D, D, 1)), num } };
+    struct qk_made in_fp8 = plain;
+    in_fp8.shape.fp8 = &codes;
+    row("qkv of codes", 0, 0, 0, 3 * A, [&](int i) {
+        codes.x8 = codes_in(sets[i].i);
+        qkv(sets[i], in_fp8, none);
+    });
+    row("qkv of codes, paired, table", 0, 0, 0, 3 * A, [&](int i) {
+        codes.x8 = codes_in(sets[i].i);
+        in_fp8.shape.paired = true;
+        qkv(sets[i], in_fp8, table);
+    });
     row("qkv paired, table", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], paired, table); });
     row("qkv half offset, split gate", 0, 0, 3 * A, 0, [&](int i) { qkv(sets[i], split, table); });
     row("value_bwd", 5, 3 * A, 0, 0, [&](int i) {

@@ -178,9 +178,10 @@ static void linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor po
 
 static void mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct tensor dout,
                         struct tensor w1, struct fp8_weight w1_8, struct tensor w2,
-                        struct fp8_weight w2_8, const real *scale, struct tensor post)
+                        struct fp8_weight w2_8, const real *scale, struct tensor post,
+                        const struct fp8_grads *grads)
 {
-    cpu.mlp_bwd_fp8(o, dpre, dx, dout, w1, w1_8, w2, w2_8, scale, post);
+    cpu.mlp_bwd_fp8(o, dpre, dx, dout, w1, w1_8, w2, w2_8, scale, post, grads);
     rounded(dpre);
     rounded(dx);
 }

@@ -52,6 +52,37 @@ static void test_mix(int tokens, int width, const char *terms, bool norm, bool d
     }
 }
 
+/* Codes beside the norm of n terms are those of the norm as it is stored; it has the bits that it has without
+ * them. n above 4: another kernel. */
+static void test_norm_codes(int tokens, int width, int n)
+{
+    struct both x[MIX_MAX], out = blank(tokens, width), y = blank(tokens, width);
+    struct both plain = blank(tokens, width), y8 = blank_as(DT_E4M3, DT_E4M3, tokens, width);
+    const float scale = 2.0f / 448;
+    int64_t off = 0, other = 0;
+
+    snprintf(label, sizeof label, "norm_codes T=%d D=%d n=%d", tokens, width, n);
+    for (int k = 0; k < n; k++)
+        x[k] = drawn(tokens, width, 1);
+    ON_BOTH
+    {
+        struct mix_term in[MIX_MAX];
+        for (int k = 0; k < n; k++)
+            in[k] = (struct mix_term){ .x = ON(x[k], o) };
+        o->mix_norm(o, ON(out, o), ON(plain, o), n, in);
+        o->mix_norm_codes(o, ON(out, o), ON(y, o), ON(y8, o), scale, n, in);
+    }
+    same_bf16("y", y);
+    struct tensor codes = fetched(y8.g), has = fetched(y.g), had = fetched(plain.g);
+    for (int64_t i = 0; i < (int64_t)tokens * width; i++) {
+        off += ((uint8_t *)codes.data)[i] != e4m3_from_f32((float)get(has, i) / scale);
+        other += get(has, i) != get(had, i);
+    }
+    check_that(!off && !other, __FILE__, __LINE__, "%s: %lld codes, %lld numbers differ", label,
+               (long long)off, (long long)other);
+    free(codes.data), free(has.data), free(had.data);
+}
+
 /* A letter a term: c with a coefficient, p with 1 more, t with one a token, m with minus one a token; and
  * its channels: a all, l and r the lower and the upper half of an x of D, n the lower half of an x of
  * D / 2. Of equal x ("tl", then "tr") the gradients are in one memory. */
@@ -253,6 +284,10 @@ static void test_small(void)
         test_mix(21, 264, "scs1", true, true, true, false, true);
         test_mix(11, 1000, "c1", false, false, true, true, false);
         test_mix(200, 1544, "1", true, true, true, true, false);
+        test_norm_codes(1, 8, 1);
+        test_norm_codes(37, 264, 2);
+        test_norm_codes(21, 1544, 4);
+        test_norm_codes(13, 520, 5);
         test_norm_only(77, 136);
     }
     if (check_of("lanes")) {
@@ -295,6 +330,7 @@ static void test_real(void)
         test_mix(2048, 768, "cccc", false, false, true, true, true);
         test_mix(2048, 768, "11m", true, false, false, false, false);
         test_mix(2048, 768, "1m", true, false, false, false, false);
+        test_norm_codes(2048, 768, 2);
     }
     if (check_of("lanes")) {
         test_lanes(2048, 768, "abcaa", 1, true, false, false);

@@ -1003,14 +1003,11 @@ static size_t draw_memory(char *line, size_t at, bool constant)
     return at;
 }
 
-static const char *const factors[] = { "soap 0.9 second g",
-                                       "soap 0.9 second X late",
-                                       "soap 0.9 second X late norm gate 2-4",
-                                       "klsoap 0.9 0.8 1e-8",
-                                       "covpower 0.3 0.95",
-                                       "shampoo 0.9 -0.25 eps 1e-6",
-                                       "sinkhorn 0.95 5",
-                                       "psgd 0.5" };
+static const char *const factors[] = {
+    "soap 0.9 second g",          "soap 0.9 second X late", "soap 0.9 second X late norm gate 2-4",
+    "soap 0.9 second g short",    "klsoap 0.9 0.8 1e-8",    "covpower 0.3 0.95",
+    "shampoo 0.9 -0.25 eps 1e-6", "sinkhorn 0.95 5",        "psgd 0.5"
+};
 
 /* The orthogonal map and what stands behind it; *polar: it stands there. */
 static size_t draw_map(char *line, size_t at, bool constant, bool *polar)
@@ -1337,6 +1334,105 @@ static void test_published(void)
     free(text);
 }
 
+/* The first matrix of a state in an outcome of f32, as the bank has it. */
+static const float *state_in(const struct recipe *r, const struct outcome *out, int param,
+                             const char *kind)
+{
+    size_t at = 0;
+    for (int i = 0; i <= param; i++) {
+        struct state s[MAX_STATES];
+        int n = states_of(r, i, s);
+        for (int k = 0; k < n; k++) {
+            if (i == param && !strcmp(s[k].kind, kind))
+                return (const float *)(out->bytes + at);
+            at += s[k].role == STATE_GRADIENT ? 0 : (size_t)states_bytes(r, i, &s[k], 1);
+        }
+    }
+    CHECK(!"a state of that name");
+    exit(check_done());
+}
+
+/* Restates a step of a soap of one side, in double: v and the weight move by g in the basis, L to g g', and the new
+ * basis is the Q-factor of L Q: Q1' L Q is upper triangular, its diagonal positive. */
+static void test_short(const char *label, bool right)
+{
+    struct variant v = { .line = "lr 0.5 | soap 0.9 second g eps 1e-3 short | step",
+                         .world = 1,
+                         .f32 = true };
+    struct outcome a = run(&v, 0, 3, NULL), b = run(&v, 0, 4, NULL);
+    const char *name = right ? "soap_right" : "soap_left";
+    char basis[32];
+    struct recipe *r = NULL;
+    struct step_schedule at;
+    if (!CHECK_OK(read(&r, &v)))
+        return;
+    schedule_at(r, 3, &at);
+    int i = recipe_param(r, label), rows = (int)r->params[i].rows, cols = (int)r->params[i].cols;
+    int n = right ? cols : rows, m = right ? rows : cols;
+    snprintf(basis, sizeof basis, "%s_q", name);
+    const float *s0 = state_in(r, &a, i, name), *s1 = state_in(r, &b, i, name);
+    const float *q0 = state_in(r, &a, i, basis), *q1 = state_in(r, &b, i, basis);
+    const float *v0 = state_in(r, &a, i, "soap_second"), *v1 = state_in(r, &b, i, "soap_second");
+    const float *w0 = state_in(r, &a, i, "weight"), *w1 = state_in(r, &b, i, "weight");
+    double g[24][24], p[24][24], l[24][24] = { { 0 } }, most = 0, size = 0, below = 0;
+    /* Line e of the side and line o of the other are element at(e, o). */
+#define AT(e, o) (right ? (o)*cols + (e) : (e)*cols + (o))
+    for (int e = 0; e < n; e++)
+        for (int o = 0; o < m; o++)
+            g[e][o] = (double)gradient(3, i, AT(e, o));
+    for (int e = 0; e < n; e++)
+        for (int o = 0; o < m; o++) {
+            p[e][o] = 0;
+            for (int k = 0; k < n; k++)
+                p[e][o] += (double)q0[k * n + e] * g[k][o];
+            double second = (double)v0[AT(e, o)];
+            second += 0.1 * (p[e][o] * p[e][o] - second);
+            most = fmax(most, fabs(second - (double)v1[AT(e, o)]) / (second + 1e-6));
+            p[e][o] /= sqrt(second) + 1e-3;
+        }
+    CHECK(most <= 1e-4);
+    most = 0;
+    for (int e = 0; e < n; e++)
+        for (int o = 0; o < m; o++) {
+            double x = 0;
+            for (int k = 0; k < n; k++)
+                x += (double)q0[e * n + k] * p[k][o];
+            most = fmax(most, fabs((double)w0[AT(e, o)] - 0.5 * at.lr * x - (double)w1[AT(e, o)]));
+        }
+    CHECK(most <= 1e-5);
+    most = 0;
+    for (int e = 0; e < n; e++)
+        for (int f = 0; f < n; f++) {
+            double now = 0;
+            for (int k = 0; k < n; k++)
+                for (int h = 0; h < n; h++) {
+                    l[e][f] +=
+                        0.9 * (double)q0[e * n + k] * (double)s0[k * n + h] * (double)q0[f * n + h];
+                    now += (double)q1[e * n + k] * (double)s1[k * n + h] * (double)q1[f * n + h];
+                }
+            for (int o = 0; o < m; o++)
+                l[e][f] += 0.1 * g[e][o] * g[f][o];
+            size = fmax(size, fabs(l[e][f]));
+            most = fmax(most, fabs(now - l[e][f]));
+        }
+    CHECK(most <= 1e-5 * size && size > 0);
+    for (int e = 0; e < n; e++)
+        for (int f = 0; f <= e; f++) {
+            double x = 0;
+            for (int k = 0; k < n; k++)
+                for (int h = 0; h < n; h++)
+                    x += (double)q1[k * n + e] * l[k][h] * (double)q0[h * n + f];
+            if (e == f)
+                CHECK(x > 0);
+            else
+                below = fmax(below, fabs(x));
+        }
+    CHECK(below <= 1e-5 * size);
+#undef AT
+    free(a.bytes), free(b.bytes);
+    recipe_free(r);
+}
+
 int main(void)
 {
     static const char *const rules[] = { "normuon", "muon", "sgd", "normuon>adam", "normuon+adam" };
@@ -1348,6 +1444,7 @@ int main(void)
     test_zero_start();
     test_states();
     test_sides();
+    test_short("mlp", true), test_short("attn", false);
     test_text();
     for (int i = 0; i < 5; i++)
         test_line((struct variant){ .rule = rules[i], .world = 1 });

@@ -6,11 +6,16 @@
  * backward, whose gradients backward_test holds to slopes of the loss: each gradient of a list is left
  * out, and each "add" turned round, in buffers full of NaN. A parameter's gradient must then move by a
  * thousandth at least (f32 sums agree to 1e-6): no entry of a list is without effect.
+ *
+ * With attn = fp8 the codes that a projection takes are those of the input and of the matrices that it is given
+ * beside them, whatever lies in between.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "check.h"
 #include "drawn_recipe.h"
+#include "element.h"
 #include "small_model.h"
 
 static const struct small_size size = { .tokens = 48,
@@ -351,6 +356,66 @@ static void check_printed(struct small *s)
                n_calls);
 }
 
+/* -- codes of projections ------------------------------------------------------------------------ */
+
+static int projections;
+static long wrong_codes;
+
+static long differing(struct tensor codes, struct tensor of, float scale)
+{
+    long n = 0;
+    for (int64_t i = 0; i < tensor_count(of); i++)
+        n += ((uint8_t *)codes.data)[i] != e4m3_from_f32((float)get(of, i) / scale);
+    return n;
+}
+
+static void on_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+                   struct tensor factor, struct tensor raw, struct tensor x, struct tensor w,
+                   const real *scale, struct tensor bias, const struct qkv_shape *s, struct rope r,
+                   struct tensor y, struct tensor gate, struct tensor table, const struct batch *b)
+{
+    double most = 0;
+
+    if (CHECK(s->fp8 != NULL)) {
+        for (int64_t i = 0; i < tensor_count(w); i++)
+            most = fmax(most, fabs(get(w, i)));
+        CHECK(*s->fp8->w.scale == (float)most / 448);
+        wrong_codes += differing(s->fp8->w.codes, w, *s->fp8->w.scale);
+        wrong_codes += differing(s->fp8->x8, x, s->fp8->x_scale);
+        projections++;
+    }
+    was.qkv(o, q, k, v, factor, raw, x, w, scale, bias, s, r, y, gate, table, b);
+}
+
+/* The form with the projections in fp8, and the MLPs' products, whose codes share memory with theirs. */
+static void check_codes(const struct small_form *form)
+{
+    static const char *const fp8[] = { "precision.attn=fp8", "precision.mlp=fp8",
+                                       "precision.mlp_down=fp8" };
+    struct small_form f = *form;
+    struct small s;
+    struct ops *o;
+    int n = 0, attending = 0;
+
+    for (int i = 0; i < 6 && n < 3; i++)
+        if (!f.set[i])
+            f.set[i] = fp8[n++];
+    if (n == 0) /* no room for another key */
+        return;
+    if (!CHECK_OK(ops_cpu_new(&o)) || !CHECK_OK(small_open(&s, o, &f, DT_BF16, &size, 74)))
+        return;
+    memset(s.m.arena, 0xff, s.m.arena_bytes);
+    was = *o, o->qkv = on_qkv;
+    projections = 0, wrong_codes = 0;
+    small_loss(&s);
+    *o = was;
+    for (int i = 0; i < s.r->n_layers; i++)
+        attending += layer_attends(s.r, i);
+    CHECK_EQ(projections, attending);
+    check_that(wrong_codes == 0, __FILE__, __LINE__, "%s: %ld codes", s.label, wrong_codes);
+    CHECK_OK(small_close(&s));
+}
+
 /* -- what a list may not have wrong -------------------------------------------------------------- */
 
 static void run_poisoned(struct small *s)
@@ -462,6 +527,8 @@ int main(int argc, char **argv)
         if (i == 0)
             check_once(&s);
         CHECK_OK(small_close(&s));
+        if (strcmp(small_forms[i].recipe, "track-3")) /* whose projections have biases */
+            check_codes(&small_forms[i]);
     }
     for (int seed = 0; seed < drawn; seed++) {
         struct small s = { .o = NULL };

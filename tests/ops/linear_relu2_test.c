@@ -81,7 +81,8 @@ static struct fp8_matrices mlp_copies(struct ops *o, int k)
                               o->alloc(o, sizeof(real), "scale"),
                               2 * k,
                               2,
-                              4 };
+                              4,
+                              false };
 
     o->quantize_matrices(o, &q, bank);
     CHECK(*q.scale == (k ? 0x1p-8f : 0x1p-6f));
@@ -154,11 +155,31 @@ static void test_mlp_bwd_fp8(void)
     struct tensor dout = floats(o, 2, 2, (float[]){ 0.5f, 0.25f, 0, 0.3125f });
     struct tensor post = floats(o, 2, 2, (float[]){ 4, 9, 16, 1 }), dx = floats(o, 2, 2, NULL);
     struct tensor any = tensor_of(NULL, DT_BF16, 2, 2);
+    struct tensor again = floats(o, 2, 2, (float[]){ 4, 9, 16, 1 });
+    struct tensor dw = floats(o, 2, 2, (float[]){ 1, 10, 1, 10 });
+    struct tensor x = floats(o, 2, 2, (float[]){ 1, -40, 1.53f, 1 });
+    struct fp8_grads first = { dw, x, NO_TENSOR, NULL, true };
+    struct tensor dw1 = floats(o, 2, 2, NULL), dw2 = floats(o, 2, 2, NULL);
+    struct tensor w = floats(o, 2, 2, (float[]){ 1, 2, 3, 4 });
+    real dscale = 1;
+    struct fp8_grads both = { dw1, x, dw2, &dscale, false };
     real half = 0.5f;
 
-    o->mlp_bwd_fp8(o, post, dx, dout, any, w1, any, w2, &half, post);
+    o->mlp_bwd_fp8(o, post, dx, dout, any, w1, any, w2, &half, post, NULL);
     are("dpre", post, (float[]){ 2, -1.265625f, 4 / 7.0f, 0.625f / 7 });
     are("dx", dx, (float[]){ 22.75f, -0.5f, 3.71875f, 0.8125f });
+    o->mlp_bwd_fp8(o, again, dx, dout, any, w1, any, w2, &half, again, &first);
+    are("dx", dx, (float[]){ 22.75f, -0.5f, 3.71875f, 0.8125f });
+    are("dw1", dw,
+        (float[]){ 1 + 2 + 15 / 16.0f, 10 - 56 + 1.25f / 2, 1 - 1.25f + 9 / 64.0f,
+                   10 + 35 + 1.5f / 16 });
+    o->upload(o, again.data, (float[]){ 4, 9, 16, 1 }, tensor_bytes(again));
+    o->mlp_bwd_fp8(o, again, dx, dout, any, w1, w, w2, &half, again, &both);
+    are("dx", dx, (float[]){ 22.75f, -0.5f, 3.71875f, 0.8125f });
+    are("dw1", dw1, (float[]){ 2.9375f, -55.375f, -1.109375f, 35.09375f });
+    /* Codes of post / 4 are those of 1, 2.25, 4, 0.25, of dout 1/2, 1/4, 0, 2/7: half of the sums. */
+    are("dw2", dw2, (float[]){ 1, 0.5f + 16 / 7.0f, 2.25f, 1.125f + 1 / 7.0f });
+    CHECK_NEAR(dscale, 1 + 2 + 4 * (0.5 + 16 / 7.0) + 13.5 + 8 * (1.125 + 1 / 7.0), 1e-5);
     CHECK_OK(o->status(o));
     o->free(o);
 }

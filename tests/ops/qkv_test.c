@@ -15,16 +15,23 @@ static const struct attend_case attend_cases[] = {
     { 1,
       0,
       16,
-      { 1, 16, false, KEY_OFFSET_QUARTERS, false, NULL },
+      { 1, 16, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_JOINED,
       false },
-    { 1, 3, 4, { 2, 8, true, KEY_OFFSET_NONE, false, NULL }, DOCS_ONE, 0.5f, VALUES_APART, false },
+    { 1,
+      3,
+      4,
+      { 2, 8, true, KEY_OFFSET_NONE, false, NULL, NULL },
+      DOCS_ONE,
+      0.5f,
+      VALUES_APART,
+      false },
     { 2,
       5,
       1,
-      { 3, 8, false, KEY_OFFSET_QUARTERS, false, NULL },
+      { 3, 8, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
       DOCS_ONE,
       1.0f,
       VALUES_ADDED,
@@ -32,7 +39,7 @@ static const struct attend_case attend_cases[] = {
     { 13,
       0,
       100,
-      { 2, 8, false, KEY_OFFSET_NONE, false, NULL },
+      { 2, 8, false, KEY_OFFSET_NONE, false, NULL, NULL },
       DOCS_ONE,
       0.4f,
       VALUES_ADDED,
@@ -40,7 +47,7 @@ static const struct attend_case attend_cases[] = {
     { 13,
       7,
       3,
-      { 4, 16, true, KEY_OFFSET_NONE, false, NULL },
+      { 4, 16, true, KEY_OFFSET_NONE, false, NULL, NULL },
       DOCS_RAGGED,
       0.3f,
       VALUES_JOINED,
@@ -48,7 +55,7 @@ static const struct attend_case attend_cases[] = {
     { 17,
       29,
       5,
-      { 3, 12, false, KEY_OFFSET_QUARTERS, false, NULL },
+      { 3, 12, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
       DOCS_UNITS,
       0.3f,
       VALUES_JOINED,
@@ -56,7 +63,7 @@ static const struct attend_case attend_cases[] = {
     { 7,
       4,
       7,
-      { 2, 16, true, KEY_OFFSET_QUARTERS, false, NULL },
+      { 2, 16, true, KEY_OFFSET_QUARTERS, false, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_ADDED,
@@ -64,7 +71,7 @@ static const struct attend_case attend_cases[] = {
     { 31,
       11,
       3,
-      { 6, 4, false, KEY_OFFSET_NONE, false, NULL },
+      { 6, 4, false, KEY_OFFSET_NONE, false, NULL, NULL },
       DOCS_RAGGED,
       1.0f,
       VALUES_JOINED,
@@ -72,16 +79,23 @@ static const struct attend_case attend_cases[] = {
     { 1,
       2,
       0,
-      { 1, 16, false, KEY_OFFSET_HALF, true, NULL },
+      { 1, 16, false, KEY_OFFSET_HALF, true, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_JOINED,
       false },
-    { 13, 7, 9, { 3, 8, false, KEY_OFFSET_HALF, true, NULL }, DOCS_ONE, 0.5f, VALUES_APART, true },
+    { 13,
+      7,
+      9,
+      { 3, 8, false, KEY_OFFSET_HALF, true, NULL, NULL },
+      DOCS_ONE,
+      0.5f,
+      VALUES_APART,
+      true },
     { 7,
       4,
       33,
-      { 2, 16, true, KEY_OFFSET_HALF, true, NULL },
+      { 2, 16, true, KEY_OFFSET_HALF, true, NULL, NULL },
       DOCS_ONE,
       0.7f,
       VALUES_JOINED,
@@ -89,7 +103,7 @@ static const struct attend_case attend_cases[] = {
     { 17,
       0,
       20,
-      { 2, 8, false, KEY_OFFSET_HALF, false, NULL },
+      { 2, 8, false, KEY_OFFSET_HALF, false, NULL, NULL },
       DOCS_MIXED,
       0.4f,
       VALUES_JOINED,
@@ -97,7 +111,7 @@ static const struct attend_case attend_cases[] = {
     { 150,
       0,
       20,
-      { 2, 8, false, KEY_OFFSET_QUARTERS, false, NULL },
+      { 2, 8, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
       DOCS_MIXED,
       0.5f,
       VALUES_JOINED,
@@ -105,7 +119,7 @@ static const struct attend_case attend_cases[] = {
     { 149,
       0,
       70,
-      { 1, 16, false, KEY_OFFSET_NONE, false, NULL },
+      { 1, 16, false, KEY_OFFSET_NONE, false, NULL, NULL },
       DOCS_ONE,
       0.3f,
       VALUES_APART,
@@ -113,7 +127,7 @@ static const struct attend_case attend_cases[] = {
     { 90,
       0,
       33,
-      { 4, 4, true, KEY_OFFSET_NONE, false, NULL },
+      { 4, 4, true, KEY_OFFSET_NONE, false, NULL, NULL },
       DOCS_MIXED,
       0.7f,
       VALUES_ADDED,
@@ -121,7 +135,7 @@ static const struct attend_case attend_cases[] = {
     { 19,
       0,
       0,
-      { 2, 8, true, KEY_OFFSET_NONE, false, NULL },
+      { 2, 8, true, KEY_OFFSET_NONE, false, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_JOINED,
@@ -286,7 +300,7 @@ static void test_positions(bool paired)
 {
     enum { T = 3, H = 4, E = 4, D = H * E };
     struct ops *o = cpu();
-    struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false, NULL };
+    struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false, NULL, NULL };
     struct rope r = { floats(o, 2 * T, 2, NULL) };
     struct tensor in = floats(o, T, 3 * D, NULL), q = floats(o, T, D, NULL);
     struct tensor k = floats(o, T, D, NULL), v = floats(o, T, D, NULL);
@@ -314,7 +328,7 @@ static void test_turn(void)
 {
     enum { E = 4 };
     struct ops *o = cpu();
-    struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false, NULL };
+    struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false, NULL, NULL };
     struct rope r = { floats(o, 1, 2, (float[]){ 0, 1 }) };
     struct tensor in = floats(o, 1, 3 * E, (float[]){ 1, 2, 3, 4, 4, 3, 2, 1, 0, 0, 0, 0 });
     struct tensor q = floats(o, 1, E, NULL), k = floats(o, 1, E, NULL), v = floats(o, 1, E, NULL);
@@ -343,7 +357,7 @@ static void test_key_offset(enum key_offset offset)
                                       { 1, -1, 1, -1, -1, -1, -1, -1 } };
     const float(*want)[E] = offset == KEY_OFFSET_HALF ? half : quarters;
     struct ops *o = cpu();
-    struct qkv_shape s = { 1, E, false, offset, false, NULL };
+    struct qkv_shape s = { 1, E, false, offset, false, NULL, NULL };
     struct rope r = { floats(o, T, 4, (float[]){ 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0 }) };
     struct tensor in = floats(o, T, 3 * E, NULL), q = floats(o, T, E, NULL);
     struct tensor k = floats(o, T, E, NULL), v = floats(o, T, E, NULL);
