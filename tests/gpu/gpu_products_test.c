@@ -251,7 +251,9 @@ static void test_projections_fp8(int tokens, int heads, int size, bool table, bo
     same_bf16("factor", factor);
     same_bf16("dx", dx);
     same_bf16("dw", dw);
-    same("dscale", dscale, f32_tolerance, 0.02 * 0.02 * sqrt(3.0 * tokens) * width);
+    /* Tensor cores end sums of codes at 14 bits or so, 128 terms at a time: numbers of h are off by 2^-13 of their
+     * terms, and the sum of as many products with W by 2^-11 of its terms' norm at most. */
+    same("dscale", dscale, 0x1p-11, 0.02 * 0.02 * sqrt(3.0 * tokens) * width);
 }
 
 static double coded(double x) { return e5m2_to_f32(e5m2_from_f32((float)x)); }
