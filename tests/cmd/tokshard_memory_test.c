@@ -89,23 +89,22 @@ int main(void)
 
     if (!bin)
         return check_skip("GPT_BIN");
-    snprintf(program, sizeof program, "%s/gpt-tokshard -q --stats %s/gpt-tokshard >/dev/null 2>&1",
-             bin, bin);
+    snprintf(program, sizeof program, "echo a | %s/gpt-tokshard -q --stats - >/dev/null 2>&1", bin);
     setenv("GPT_TEST_TOKENIZER", system(program) ? "byte" : "gpt2", 1);
     printf("tokenizer: %s\n", getenv("GPT_TEST_TOKENIZER"));
     for (int k = LINES; k <= LONG_LINES; k++) {
-        long small = run((enum kind)k, 16u << 20, "200Mi", NULL);
-        long large = run((enum kind)k, 64u << 20, "200Mi", NULL);
+        long small = run((enum kind)k, 8u << 20, "200Mi", NULL);
+        long large = run((enum kind)k, 24u << 20, "200Mi", NULL);
 
-        printf("%-10s %ld MiB of 16, %ld MiB of 64\n", name[k], small, large);
+        printf("%-10s %ld MiB of 8, %ld MiB of 24\n", name[k], small, large);
         CHECK(small > 0 && large > 0);
         CHECK(large <= 200);
         /* All buffers are as large as they get after a few MiB; the rest is the
          * allocator's. */
         CHECK(large <= small + 16);
     }
-    CHECK(run(LINES, 32u << 20, "280Mi", "--shuffle=1") > 0);
-    long kept = run(ONE_LINE, 64u << 20, "200Mi", "--skip-bad"); /* its text is in a file */
+    CHECK(run(LINES, 16u << 20, "280Mi", "--shuffle=1") > 0);
+    long kept = run(ONE_LINE, 24u << 20, "200Mi", "--skip-bad"); /* its text is in a file */
     CHECK(kept > 0 && kept <= 200);
     CHECK(run(LINES, 1u << 20, "20Mi", NULL) < 0); /* less than one thread takes: refused */
     return check_done();
