@@ -238,7 +238,7 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
                                  false);
 }
 
-/* What weight gradients of codes need: the operand that lies along the sums, one after the other in one place, the
+/* Holds what weight gradients of codes need: the operand that lies along the sums, one after the other in one place, the
  * other where it is transposed, post's codes, sums. */
 struct grads_work {
     struct tensor b_t, a_t, post8, sum;

@@ -15,8 +15,8 @@
  * rows of b and neighbouring columns of a: each loads half of b's stage for both. CTAs are
  * persistent.
  *
- * The same transposed, out (M,N), also of a in e4m3 and b in e5m2, is a weight gradient of the MLP: M = 3072, N = 768, K = 49152 are 96 tiles on
- * 132 SMs, each of all K: 0.18 ms at 1.75 GHz.
+ * transposed_gemm_turned writes its transpose, out (M,N), and also takes a in e4m3 with b in e5m2: the MLP's weight
+ * gradients, M = 3072, N = 768, K = 49152, are 96 tiles on 132 SMs, each of all K: 0.18 ms at 1.75 GHz.
  *
  * 2 M N K FLOP; a stage moves 104 KB through shared memory, 832 cycles at 128 bytes a cycle, where
  * its products take 768. The head's gradient (M = 50304, N = 768, K = 49152): 3.80 TFLOP, 3.17 ms

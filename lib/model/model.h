@@ -191,7 +191,7 @@ struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned);
 int attention_codes(const struct model *m, int i);
 /* The copy in fp8 of layer i's Q, K, V together. */
 struct fp8_weight attention_weight8(const struct model *m, int i, bool turned);
-/* What codes of the gradients of projections are multiplied by, of this run's micro-batches. */
+/* Returns what codes of the gradients of projections are multiplied by, with this run's micro-batches. */
 real attention_gradient_scale(const struct model *m);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);
 void model_backward(struct model *m, struct acts *a, const struct batch *b);

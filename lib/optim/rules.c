@@ -458,7 +458,7 @@ static void run_soap(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
     struct tensor x = rule_of(c)->x, p = rule_of(c)->p, s[2] = { 0 }, q[2] = { 0 };
-    bool one = stage_has(u, "short"), right = param_of(c)->spec->rows > param_of(c)->spec->cols;
+    bool one = stage_has(u, "short"), right = kept(c, 0).cols < param_of(c)->spec->rows;
     int sides = one ? 1 : 2; /* a state and a basis of each, then those of both */
     struct tensor second = kept(c, 2 * sides);
     const real *updates = kept(c, 2 * sides + 1).data;

@@ -46,14 +46,14 @@ static int uses_before(const struct rule *r, int chain, int use)
 
 static void add_stage(struct table *t, int chain, int use)
 {
-    const struct stage_row *row = &stage_rows[t->spec->rule.chain[chain].use[use].id];
+    const struct stage_use *u = &t->spec->rule.chain[chain].use[use];
+    const struct stage_row *row = &stage_rows[u->id];
+    bool one = stage_has(u, "short");
+    enum extent longer = t->spec->rows > t->spec->cols ? LEFT_SQUARE : RIGHT_SQUARE;
     int nth = uses_before(&t->spec->rule, chain, use) + 1;
     for (int k = 0; k < STAGE_STATES && row->state[k].kind; k++) {
         const char *flag = row->state[k].flag;
-        bool one = stage_has(&t->spec->rule.chain[chain].use[use], "short");
-        enum extent longer = t->spec->rows > t->spec->cols ? LEFT_SQUARE : RIGHT_SQUARE;
-        if ((flag && !stage_has(&t->spec->rule.chain[chain].use[use], flag)) ||
-            (one && row->state[k].extent == longer))
+        if ((flag && !stage_has(u, flag)) || (one && row->state[k].extent == longer))
             continue;
         struct state *s = add(t, row->state[k].kind, STATE_RULE, row->state[k].dtype);
         if (nth > 1)

@@ -101,7 +101,7 @@ same_states() { diff -r -x MANIFEST -x recipe.txt -x log.txt "$1" "$2"; }
     [[ "${stderr_lines[0]}" == *"the MLPs' other products are in fp8 where the first is: mlp = fp8"* ]]
 }
 
-# As above. The gradients' scale follows the number of micro-batches, so ranks differ by the order of sums alone.
+# The gradients' scale follows the number of micro-batches, so ranks differ by the order of sums alone.
 # bats test_tags=long
 @test "attn=fp8, attn_backward=fp8: ranks agree, resume is exact, losses are within 1% of bf16's, validation is in bf16" {
     train > bf16.log
