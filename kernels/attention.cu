@@ -419,8 +419,11 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
     /* The kernels that turn gradients back themselves read a table of bf16. */
     bool raw = path->raw_grads && m->rope.table.dtype == DT_BF16,
          raw_keys = raw && m->shape.key_offset == KEY_OFFSET_NONE;
+    const struct fp8_gradient *g8 = cuda_dqkv8(c, &m->shape);
     int64_t d = dqkv.cols / 3;
-    __nv_bfloat16 *to = (__nv_bfloat16 *)dqkv.data;
+    char *to = (char *)(g8 ? g8->codes.data : dqkv.data);
+    size_t part = g8 ? d : 2 * d; /* bytes of q's, k's or v's in a row */
+    float unit = g8 ? g8->scale : 0;
     struct attention_grads g = { dq.data, dk.data, dv.data, d, d, d, values == VALUES_ADDED };
 
     assert(lse.dtype == DT_F32 && delta.dtype == DT_F32 && m->factor.dtype == DT_F32);
@@ -428,11 +431,12 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
         g.factor = (const float *)m->factor.data, g.rope = m->rope.table.data;
         g.dq = to, g.dq_stride = 3 * d;
         g.raw_keys = raw_keys;
+        g.dq_unit = unit;
     }
     if (raw_keys)
-        g.dk = to + d, g.dk_stride = 3 * d;
+        g.dk = to + part, g.dk_stride = 3 * d, g.dk_unit = unit;
     if (raw && values == VALUES_JOINED)
-        g.dv = to + 2 * d, g.dv_stride = 3 * d;
+        g.dv = to + 2 * part, g.dv_stride = 3 * d, g.dv_unit = unit;
     if (!workspace || !CUDA_TRY(c, attention_backward(c->stream, s, path, &g, dout.data, q.data,
                                                       k.data, v.data, (const float *)lse.data,
                                                       (const float *)delta.data, workspace)))

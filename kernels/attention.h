@@ -47,12 +47,13 @@ cudaError_t attention_forward(cudaStream_t stream, const struct attn_shape *s,
 /* Where gradients go: bf16, a token's row each dq_stride numbers and so on; a token has cu_mul
  * rows, side by side. With factor, dq is the gradient of raw q (op_list.h, attention_bwd), with
  * raw_keys dk that of raw k: where path.raw_grads, elsewhere factor is NULL and strides are those of a
- * token's row. */
+ * token's row. Gradients of raw may be codes in e4m3 of the numbers, rounded to bf16, divided by a unit. */
 struct attention_grads {
     void *dq, *dk, *dv;
     int64_t dq_stride, dk_stride, dv_stride;
     bool add_dv; /* dv is added to */
     bool raw_keys;
+    float dq_unit, dk_unit, dv_unit; /* 0: bf16 */
     const float *factor; /* (2 cu_mul heads, tokens) */
     const void *rope; /* bf16 (rows, head_dim / 2) */
 };

@@ -34,6 +34,15 @@ __device__ __forceinline__ uint16_t pack_e4m3x2(float lo, float hi)
     return __nv_cvt_float2_to_fp8x2(make_float2(lo, hi), __NV_SATFINITE, __NV_E4M3);
 #endif
 }
+/* Codes of lo / unit and hi / unit, inverse = 1 / unit rounded: the quotients have the bits of a division as far as
+ * codes tell numbers apart. */
+__device__ __forceinline__ uint16_t quotients_e4m3x2(float lo, float hi, float unit, float inverse)
+{
+    const float most = 512; /* beyond the last code; infinities would become NaN */
+    float a = fminf(fmaxf(lo * inverse, -most), most);
+    float b = fminf(fmaxf(hi * inverse, -most), most);
+    return pack_e4m3x2(fmaf(fmaf(-a, unit, lo), inverse, a), fmaf(fmaf(-b, unit, hi), inverse, b));
+}
 __device__ __forceinline__ uint16_t pack_e5m2x2(float lo, float hi)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890

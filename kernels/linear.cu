@@ -7,9 +7,10 @@
  *   linear_t_fp8  y = scale f x8 w8^T (+ residual), e4m3 operands, w8 (O,I); f of two scales (fp8.md 3).
  *                 On Hopper sm90/gemm.cu, elsewhere cuBLASLt
  *
- *   linear_bwd_fp8   linear_bwd_w and linear_bwd_x of codes (fp8.md 7): dy's, as they are and transposed, and
- *                    x's, transposed, are made here, 4 T O + 3 T I bytes (0.57 GB at T = 49152, O = 2304, I =
- *                    768: 0.13 ms at 4.25 TB/s); cuBLASLt adds up in f32 beside the tensor cores
+ *   linear_bwd_fp8   linear_bwd_w and linear_bwd_x of codes (fp8.md 7): dy's are there (or made here, 3 T O bytes),
+ *                    x's, transposed, are made here, 3 T I bytes (113 MB at T = 49152, I = 768: 27 us at 4.25
+ *                    TB/s). dx by cuBLASLt, which adds up in f32 beside the tensor cores; dw on Hopper by
+ *                    sm90/transposed_gemm.cu, elsewhere by cuBLASLt of dy's codes transposed
  *
  * bf16 operands, f32 sums, one rounding; dw bf16 or f32. The scale multiplies the f32 sum, it is
  * read on the device, and the weights are not rounded after scaling, as the record's are
@@ -24,6 +25,7 @@
 #include "gpu.h"
 #include "head_fp8.h"
 #include "sm90/gemm.h"
+#include "sm90/transposed_gemm.h"
 #include "vec.h"
 
 static bool need_bf16(struct cuda_ops *c, struct tensor w)
@@ -38,12 +40,16 @@ static void product(struct cuda_ops *c, const struct gemm &g)
         cuda_gemm(c, &g);
 }
 
-/* On each path: y = scale x w^T + residual; and cuda_gemm_codes. */
+/* On each path: y = scale x w^T + residual; cuda_gemm_codes; cuda_multiply_codes and, where a is not transposed in
+ * memory, in how many parts. */
 struct product_path {
     void (*sum)(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
                 const float *scale, struct tensor residual);
     void (*codes)(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
                   struct fp8_weight w8, const float *scale, struct tensor residual);
+    void (*multiply)(struct cuda_ops *c, const struct codes_product *p, struct tensor a,
+                     struct tensor b_t, float alpha);
+    int (*parts)(const struct cuda_ops *c, int64_t m, int64_t n, int64_t k);
 };
 
 static void sum_portably(struct cuda_ops *c, struct tensor y, struct tensor x, struct tensor w,
@@ -124,8 +130,45 @@ static void codes_portably(struct cuda_ops *c, struct tensor y, struct tensor x8
             x_scale, w8.scale, scale);
 }
 
-const struct product_path product_native = { sum_natively, gemm_fp8 };
-const struct product_path product_portable = { sum_portably, codes_portably };
+static void multiply_natively(struct cuda_ops *c, const struct codes_product *p, struct tensor a,
+                              struct tensor b_t, float alpha)
+{
+    transposed_gemm_turned(c, p->sum, b_t, a, alpha);
+}
+
+static void multiply_portably(struct cuda_ops *c, const struct codes_product *p, struct tensor a,
+                              struct tensor b_t, float alpha)
+{
+    struct tensor turned = p->turned;
+    int64_t rows = a.rows;
+
+    turned.dtype = a.dtype;
+    a.rows = turned.cols;
+    head_transpose(c, turned, 0, a, a.cols, rows);
+    struct gemm g = { .out = p->sum, .a = turned, .b = b_t, .tb = true, .alpha = alpha };
+    cuda_gemm(c, &g);
+}
+
+const struct product_path product_native = { sum_natively, gemm_fp8, multiply_natively,
+                                             transposed_gemm_parts };
+const struct product_path product_portable = { sum_portably, codes_portably, multiply_portably,
+                                               NULL };
+
+struct codes_product cuda_codes_product(const struct cuda_ops *c, struct tensor a, int64_t in)
+{
+    const struct product_path *path = c->path->product;
+    int parts = path->parts ? path->parts(c, a.cols, in, a.rows) : 1;
+    int64_t rows = (a.rows + 15) / 16 * 16; /* fp8 products have sums of multiples of 16 */
+
+    return { tensor_of(NULL, DT_F32, parts * a.cols, in),
+             tensor_of(NULL, a.dtype, path->parts ? 0 : a.cols, rows), parts };
+}
+
+void cuda_multiply_codes(struct cuda_ops *c, const struct codes_product *p, struct tensor a,
+                         struct tensor b_t, float alpha)
+{
+    c->path->product->multiply(c, p, a, b_t, alpha);
+}
 
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,
                      struct fp8_weight w8, const float *scale, struct tensor residual)
@@ -155,6 +198,7 @@ struct scaled_args {
     bool dw_f32, add;
     bool round; /* the product, to bf16, before it is added */
     const float *g, *unit; /* unit: of g; or NULL */
+    int parts; /* of g: n numbers each */
     const bf16 *w;
     const float *scale;
     float *dscale, *partial; /* partial (blocks) */
@@ -182,6 +226,10 @@ __global__ static void __launch_bounds__(THREADS) scale_grad(scaled_args a)
     for (int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x); i < a.n;
          i += 4 * (int64_t)gridDim.x * THREADS) {
         float4 g = *(const float4 *)(a.g + i);
+        for (int p = 1; p < a.parts; p++) {
+            float4 more = *(const float4 *)(a.g + p * a.n + i);
+            g = make_float4(g.x + more.x, g.y + more.y, g.z + more.z, g.w + more.w);
+        }
         g = make_float4(unit * g.x, unit * g.y, unit * g.z, unit * g.w);
         if (a.dscale) {
             uint2 w = *(const uint2 *)(a.w + i);
@@ -228,9 +276,13 @@ static size_t sum_bytes(const struct cuda_ops *c, struct tensor dw)
 
 void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s)
 {
-    scaled_args a = { dw.data,   dw.dtype == DT_F32,      s->add,   c->ops.bf16_grads, s->sum,
-                      s->unit,   (const bf16 *)s->w.data, s->scale, s->dscale,         s->partial,
-                      c->ticket, tensor_count(dw) };
+    scaled_args a = { dw.data,         dw.dtype == DT_F32,
+                      s->add,          c->ops.bf16_grads,
+                      s->sum,          s->unit,
+                      s->parts,        (const bf16 *)s->w.data,
+                      s->scale,        s->dscale,
+                      s->partial,      c->ticket,
+                      tensor_count(dw) };
 
     if (c->failed || !a.n || !CUDA_NEED(c, a.n % 4 == 0, "weights come in multiples of 4 elements"))
         return;
@@ -299,14 +351,13 @@ void gpu_linear_t_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct te
 }
 
 void gpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real *dscale,
-                        struct tensor dy, struct tensor x, struct tensor w, struct fp8_weight w8,
-                        const real *scale, real dy_scale, real x_scale, bool add)
+                        struct tensor dy, struct tensor dy8, struct tensor x, struct tensor w,
+                        struct fp8_weight w8, const real *scale, real dy_scale, real x_scale,
+                        bool add)
 {
     struct cuda_ops *c = cuda_of(o);
-    int64_t rows = (dy.rows + 15) / 16 * 16; /* fp8 products have sums of multiples of 16 */
-    struct tensor dy8 = tensor_of(NULL, DT_E4M3, rows, dy.cols);
-    struct tensor dy8_t = tensor_of(NULL, DT_E4M3, dy.cols, rows);
-    struct tensor x8_t = tensor_of(NULL, DT_E4M3, x.cols, rows);
+    struct tensor own8 = tensor_of(NULL, DT_E4M3, dy8.data ? 0 : dy.rows, dy.cols);
+    struct tensor x8_t = tensor_of(NULL, DT_E4M3, x.cols, (dy.rows + 15) / 16 * 16);
     char *at;
 
     if (!c->fp8) {
@@ -319,17 +370,28 @@ void gpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real 
         !CUDA_NEED(c, x.cols % 16 == 0 && dy.cols % 16 == 0,
                    "fp8 products have widths of multiples of 16"))
         return;
-    at = (char *)cuda_workspace(c, 2 * cuda_round(tensor_bytes(dy8)) +
-                                       cuda_round(tensor_bytes(x8_t)) + sum_bytes(c, dw));
+    struct codes_product p =
+        cuda_codes_product(c, tensor_of(NULL, DT_E4M3, dy.rows, dy.cols), x.cols);
+    at = (char *)cuda_workspace(c, cuda_round(tensor_bytes(own8)) + cuda_round(tensor_bytes(x8_t)) +
+                                       cuda_round(tensor_bytes(p.turned)) +
+                                       cuda_round(tensor_bytes(p.sum)) + cuda_partial_bytes(c, dw));
     if (!at)
         return;
-    dy8.data = cuda_cut(&at, tensor_bytes(dy8));
-    dy8_t.data = cuda_cut(&at, tensor_bytes(dy8_t));
+    own8.data = cuda_cut(&at, tensor_bytes(own8));
     x8_t.data = cuda_cut(&at, tensor_bytes(x8_t));
-    head_quantize(c, dy8, dy8_t, dy, dy_scale);
+    p.turned.data = cuda_cut(&at, tensor_bytes(p.turned));
+    p.sum.data = cuda_cut(&at, tensor_bytes(p.sum));
+    if (!dy8.data)
+        head_quantize(c, dy8 = own8, {}, dy, dy_scale);
     head_quantize(c, {}, x8_t, x, x_scale);
-    sum_product(c, at, dw, dscale,
-                { .a = dy8_t, .b = x8_t, .tb = true, .alpha = dy_scale * x_scale }, w, scale, add);
-    gemm_by(c, { .out = dx, .a = tensor_rows(dy8, 0, dy.rows), .b = w8.codes, .tb = true },
-            dy_scale, NULL, w8.scale, scale);
+    cuda_multiply_codes(c, &p, dy8, x8_t, dy_scale * x_scale);
+    struct summed s = { .sum = (const float *)p.sum.data,
+                        .parts = p.parts,
+                        .w = w,
+                        .scale = scale,
+                        .dscale = dscale,
+                        .partial = (float *)at,
+                        .add = add };
+    cuda_write_product(c, dw, &s);
+    gemm_by(c, { .out = dx, .a = dy8, .b = w8.codes, .tb = true }, dy_scale, NULL, w8.scale, scale);
 }

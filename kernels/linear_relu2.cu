@@ -9,8 +9,8 @@
  * (fp8_input.cu), and both are the same with codes; what writes post writes its codes too, where
  * the second product takes them (fp8.md 3). The backward in fp8 (fp8.md 4) is the same with codes
  * of dout and w, and writes dpre's, of which cuBLASLt makes dx. With a first (fp8.md 8) those are all that is
- * written, and dw1 is a product of them as they lie (sm90/transposed_gemm.cu), elsewhere of their transpose by
- * cuBLASLt; both leave f32 sums, which a pass over F D numbers scales and adds.
+ * written, and dw1 is a product of them as they lie (cuda_multiply_codes), which leaves f32 sums, in parts; a pass over
+ * F D numbers adds them up and scales them.
  */
 #include "few_rows.h"
 #include "fp8_copy.h"
@@ -18,7 +18,6 @@
 #include "gpu.h"
 #include "head_fp8.h"
 #include "sm90/gemm.h"
-#include "sm90/transposed_gemm.h"
 #include "vec.h"
 
 enum { BLOCK = 4096, THREADS = 256 };
@@ -94,11 +93,6 @@ struct relu2_path {
                      struct tensor post8, struct tensor dout, struct tensor w, const float *scale,
                      const float *f, const float *u, struct tensor post, bool alone);
     size_t (*scratch_bytes)(struct tensor dpre);
-    /* sum (F,D) f32 = alpha a^T b, of codes a (T,F) and b_t (D,T'), whose T' - T last columns are zeros; a_t (F,T'):
-     * where a is transposed, if it is. */
-    void (*weight)(struct cuda_ops *c, struct tensor sum, struct tensor a, struct tensor a_t,
-                   struct tensor b_t, float alpha);
-    bool transposes;
 };
 
 static void portable_forward(struct cuda_ops *c, struct tensor post, struct tensor post8,
@@ -156,28 +150,9 @@ static void native_backward(struct cuda_ops *c, void *, struct tensor dpre, stru
     gemm_relu2_bwd(c, dpre, g8, post8, dout, w, scale, f, u, post, alone);
 }
 
-static void native_weight(struct cuda_ops *c, struct tensor sum, struct tensor a, struct tensor,
-                          struct tensor b_t, float alpha)
-{
-    transposed_gemm_turned(c, sum, b_t, a, alpha);
-}
-
-static void portable_weight(struct cuda_ops *c, struct tensor sum, struct tensor a,
-                            struct tensor a_t, struct tensor b_t, float alpha)
-{
-    struct gemm g = { .out = sum, .a = a_t, .b = b_t, .tb = true, .alpha = alpha };
-    int64_t rows = a.rows;
-
-    a.rows = a_t.cols;
-    head_transpose(c, a_t, 0, a, a.cols, rows);
-    cuda_gemm(c, &g);
-}
-
 const struct relu2_path relu2_native = { gemm_relu2, native_backward,
-                                         [](struct tensor) { return (size_t)0; }, native_weight,
-                                         false };
-const struct relu2_path relu2_portable = { portable_forward, portable_backward, portable_bytes,
-                                           portable_weight, true };
+                                         [](struct tensor) { return (size_t)0; } };
+const struct relu2_path relu2_portable = { portable_forward, portable_backward, portable_bytes };
 
 /* -- the ops ----------------------------------------------------------------------------------- */
 
@@ -238,31 +213,35 @@ void gpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout,
                                  false);
 }
 
-/* Holds what weight gradients of codes need: the operand that lies along the sums, one after the other in one place, the
- * other where it is transposed, post's codes, sums. */
+/* Holds what weight gradients of codes need, one after the other in one place: the operand that lies along the sums,
+ * post's codes, sums: in dpre's memory, which is free by then, if they fit. */
 struct grads_work {
-    struct tensor b_t, a_t, post8, sum;
-    size_t partial;
+    struct tensor b_t, post8;
+    struct codes_product p;
+    size_t partial, sums;
 
-    grads_work(const struct cuda_ops *c, const struct fp8_grads *grads, struct tensor g8)
+    grads_work(const struct cuda_ops *c, const struct fp8_grads *grads, struct tensor g8,
+               struct tensor dpre)
     {
         int64_t rows = (g8.rows + 15) / 16 * 16; /* fp8 products have sums of multiples of 16 */
+        p = cuda_codes_product(c, g8, grads->x.cols);
         b_t = tensor_of(NULL, DT_E4M3, grads->x.cols, rows);
-        a_t = tensor_of(NULL, DT_E5M2, c->path->relu2->transposes ? g8.cols : 0, rows);
         post8 = tensor_of(NULL, DT_E4M3, grads->dw2.data ? g8.rows : 0, g8.cols);
-        sum = tensor_of(NULL, DT_F32, g8.cols, grads->x.cols);
-        partial = cuda_partial_bytes(c, sum);
+        partial = cuda_partial_bytes(c, grads->dw1);
+        sums = tensor_bytes(p.sum) > tensor_bytes(dpre) ? tensor_bytes(p.sum) : 0;
+        p.sum.data = dpre.data;
     }
     size_t bytes() const
     {
-        return cuda_round(tensor_bytes(b_t)) + cuda_round(tensor_bytes(a_t)) +
-               cuda_round(tensor_bytes(post8)) + cuda_round(tensor_bytes(sum)) + partial;
+        return cuda_round(tensor_bytes(b_t)) + cuda_round(tensor_bytes(post8)) +
+               cuda_round(tensor_bytes(p.turned)) + cuda_round(sums) + partial;
     }
     void cut(char **at)
     {
         b_t.data = cuda_cut(at, tensor_bytes(b_t));
-        a_t.data = cuda_cut(at, tensor_bytes(a_t));
-        sum.data = cuda_cut(at, tensor_bytes(sum));
+        p.turned.data = cuda_cut(at, tensor_bytes(p.turned));
+        if (sums)
+            p.sum.data = cuda_cut(at, sums);
         if (post8.rows)
             post8.data = cuda_cut(at, tensor_bytes(post8));
     }
@@ -273,20 +252,20 @@ static void weight_grads(struct cuda_ops *c, grads_work w, float *partial,
                          const struct fp8_grads *grads, struct tensor g8, struct tensor d8,
                          const float *back, struct tensor w2, const float *scale)
 {
-    const struct relu2_path *path = c->path->relu2;
-    struct summed s = { .sum = (const float *)w.sum.data, .unit = back, .add = grads->add };
+    struct summed s = {
+        .sum = (const float *)w.p.sum.data, .unit = back, .parts = w.p.parts, .add = grads->add
+    };
 
     head_quantize(c, {}, w.b_t, grads->x, 1.0f / FP8_NORM_UNIT);
-    path->weight(c, w.sum, g8, w.a_t, w.b_t, 1.0f / FP8_NORM_UNIT);
+    cuda_multiply_codes(c, &w.p, g8, w.b_t, 1.0f / FP8_NORM_UNIT);
     cuda_write_product(c, grads->dw1, &s);
     if (!grads->dw2.data)
         return;
     int64_t rows = d8.rows;
     d8.rows = w.b_t.cols;
-    w.b_t.dtype = DT_E5M2, w.a_t.dtype = DT_E4M3;
+    w.b_t.dtype = DT_E5M2;
     head_transpose(c, w.b_t, 0, d8, d8.cols, rows);
-    path->weight(c, w.sum, w.post8, w.a_t, w.b_t,
-                 (float)(FP8_POST_UNIT * FP8_GRAD_UNIT) / E5M2_MAX);
+    cuda_multiply_codes(c, &w.p, w.post8, w.b_t, (float)(FP8_POST_UNIT * FP8_GRAD_UNIT) / E5M2_MAX);
     s.w = w2, s.scale = scale, s.dscale = grads->dscale, s.partial = partial;
     cuda_write_product(c, grads->dw2, &s);
 }
@@ -314,7 +293,7 @@ void gpu_mlp_bwd_fp8(struct ops *o, struct tensor dpre, struct tensor dx, struct
     if (!can_do(c, dout, w2) || !CUDA_NEED(c, dout.cols % 16 == 0 && w2.rows % 16 == 0,
                                            "fp8 products have widths of multiples of 16"))
         return;
-    grads_work w(c, grads ? grads : &none, g8);
+    grads_work w(c, grads ? grads : &none, g8, dpre);
     at = (char *)cuda_workspace(c, fp8_input_bytes(dout) + cuda_round(tensor_bytes(g8)) +
                                        (grads ? cuda_round(w.bytes()) : 0) +
                                        c->path->relu2->scratch_bytes(dpre));

@@ -18,9 +18,11 @@
  * 49152, D = 768: 107 us at 4.25 TB/s), with a table T D more (125 us). Backward is attention's on
  * Hopper (sm90/attention_bwd.cu); raw_backward, for other GPUs and for keys with an offset, reads
  * dq, dk, dv, q, k and writes 3 T D: 8 T D (604 MB, 142 us). value_backward, with a table, reads dv
- * and the table and writes its rows' gradients: 3 T D (53 us), and 2 T D more where dv comes apart.
+ * and the table and writes its rows' gradients: 3 T D (53 us), and 2 T D more where dv comes apart. With
+ * s->dqkv8 the gradients of raw are written as codes (fp8.md 7), half the bytes.
  */
 #include "behind.h"
+#include "fp8_copy.h"
 #include "gpu.h"
 #include "qkv.h"
 #include "sm90/qkv_gemm.h"
@@ -304,18 +306,43 @@ __device__ __forceinline__ static void add8(float (&x)[8], const bf16 *p)
         x[j] += old[j];
 }
 
+/* Where gradients of raw q, k and v go: to rows of 3D, or in their place to rows of codes of g / unit. */
+struct raw_out {
+    bf16 *dqkv;
+    uint8_t *codes; /* or NULL */
+    float unit;
+    explicit raw_out(struct tensor dqkv, const struct fp8_gradient *g8)
+        : dqkv((bf16 *)dqkv.data), codes(g8 ? (uint8_t *)g8->codes.data : NULL),
+          unit(g8 ? g8->scale : 1)
+    {
+    }
+    /* Writes eight numbers in bf16 from `at` on. */
+    __device__ __forceinline__ void put(int64_t at, uint4 packed) const
+    {
+        float x[8];
+        if (!codes) {
+            store16(dqkv + at, packed);
+            return;
+        }
+        unpack8(x, packed);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            x[j] = quot(x[j], unit);
+        *(uint2 *)(codes + at) = pack_e4m3(x);
+    }
+};
+
 /* Computes the gradients of raw q, k and v. s gives factor, shape, rope and q, k as attention read
  * them; dq, dk, dv are NULL where they are not wanted. Rows of up to 768 channels fit 128 registers: 2
  * CTAs an SM. */
 template <int V, int W>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
-    raw_backward(bf16 *dqkv, bool add, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
+    raw_backward(raw_out out, bool add, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
 {
     int d = s.heads * 8 * W;
 
     for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < s.tokens; t += gridDim.x * ROW_WARPS) {
         int64_t at = (int64_t)t * d;
-        bf16 *out = dqkv + 3 * at;
         packed_row<V> z, g, gv;
         key_grad<V, W> gk;
 
@@ -328,7 +355,8 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
         turn r = turn_of<W>(s, t, head_lane<W>::head(0));
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            int h = head_lane<W>::head(i), to = row<V>::at(i);
+            int h = head_lane<W>::head(i);
+            int64_t to = 3 * at + row<V>::at(i);
             bool here = h < s.heads;
             const float *factor = s.factor + (int64_t)(here ? h : 0) * s.tokens + t;
             float x[8];
@@ -336,20 +364,20 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
                 unpack8(x, g.u[i]);
                 raw_grad<W>(x, z.u[i], r, *factor);
                 if (add && here)
-                    add8(x, out + to);
+                    add8(x, out.dqkv + to);
                 if (here)
-                    store8_whole(out + to, x);
+                    out.put(to, pack8(x));
             }
             if (dk) {
                 gk.get(x, i, s);
                 raw_grad<W>(x, gk.z.u[i], r, factor[(int64_t)s.heads * s.tokens]);
                 if (add && here)
-                    add8(x, out + d + to);
+                    add8(x, out.dqkv + d + to);
                 if (here)
-                    store8_whole(out + d + to, x);
+                    out.put(d + to, pack8(x));
             }
             if (dv && here)
-                store16(out + 2 * d + to, gv.u[i]);
+                out.put(2 * d + to, gv.u[i]);
         }
     }
 }
@@ -367,7 +395,9 @@ void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, bool add, const void
                     const struct qk_made *m)
 {
     qkv_args a = shape_of(&m->shape, m->rope, (int)dqkv.rows);
+    const struct fp8_gradient *g8 = cuda_dqkv8(c, &m->shape);
 
+    assert(!add || !g8);
     assert(dqkv.cols == 3 * a.heads * a.head_dim && m->factor.rows == 2 * a.heads);
     assert(m->factor.cols == a.tokens);
     assert(!dk || k.rows == a.tokens + (a.key_offset != KEY_OFFSET_NONE));
@@ -378,7 +408,7 @@ void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, bool add, const void
         with_head_size(a.head_dim, [&](auto w) {
             raw_backward<decltype(vec)::value, decltype(w)::value>
                 <<<resident_blocks(c, a.tokens, 2), ROW_THREADS, 0, c->stream>>>(
-                    (bf16 *)dqkv.data, add, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv,
+                    raw_out(dqkv, g8), add, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv,
                     a);
         });
     });
@@ -410,7 +440,7 @@ __device__ __forceinline__ static void upper_half(float (&half)[GATE / 2],
  * shared memory: (1 + ROW_WARPS) H 12 floats. Registers as of qkv_forward. */
 template <int V, int W, bool TABLE>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
-    value_backward(bf16 *dqkv, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dv, qkv_args s)
+    value_backward(raw_out to, bf16 *drows, float *partial, bf16 *dy12, const bf16 *dv, qkv_args s)
 {
     extern __shared__ float shared[];
     float *gate = shared + ROW_WARPS * s.heads * GATE;
@@ -424,11 +454,11 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     }
     for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < s.tokens; t += gridDim.x * ROW_WARPS) {
         int64_t at = (int64_t)t * d;
-        bf16 *out = dqkv + 3 * at + 2 * d;
+        int64_t out = 3 * at + 2 * d;
         packed_row<V> gv, re;
         float u[GATE], dz[V], dx[8], first_gate;
 
-        gv.load(dv ? dv + at : out, d);
+        gv.load(dv ? dv + at : to.dqkv + out, d);
         if (TABLE) {
             re.load(s.table + (int64_t)s.tok[t] * d, d);
             gate_input(u, s, t, re);
@@ -438,7 +468,7 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
             int h = head_lane<W>::head(i);
             bool here = h < s.heads;
             if (dv && here)
-                store16(out + row<V>::at(i), gv.u[i]);
+                to.put(out + row<V>::at(i), gv.u[i]);
             if (TABLE) {
                 float g = here ? 2 * sigmoid(gate_dot(gate + h * GATE, u)) : 0, e[8];
                 if (i == 0)
@@ -493,7 +523,9 @@ void gpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
     int blocks = resident_blocks(c, b->tokens, 3);
     size_t shared = table.data ? (1 + ROW_WARPS) * s->heads * GATE * sizeof(float) : 0;
     float *partial;
+    const struct fp8_gradient *g8 = cuda_dqkv8(c, s);
 
+    assert(!g8 || dv.data);
     assert(!table.data || (dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16));
     assert(dqkv.rows == b->tokens && dqkv.cols == 3 * s->heads * s->head_dim);
     if (!can_do(c, s) || !blocks || (!table.data && !dv.data))
@@ -508,7 +540,7 @@ void gpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
             constexpr int V = decltype(vec)::value, W = decltype(w)::value;
             auto *kernel = table.data ? value_backward<V, W, true> : value_backward<V, W, false>;
             kernel<<<blocks, ROW_THREADS, shared, c->stream>>>(
-                (bf16 *)dqkv.data, (bf16 *)dtable_rows.data, partial, (bf16 *)dy12.data,
+                raw_out(dqkv, g8), (bf16 *)dtable_rows.data, partial, (bf16 *)dy12.data,
                 (const bf16 *)dv.data, k);
         });
     });

@@ -62,7 +62,8 @@ template <int W> __device__ __forceinline__ float norm_head(float (&x)[8])
 }
 
 /* The gradients of raw q and k, dqkv (T,3D), from those of q and k; of v with dv, else its part is
- * not written. Any of dq, dk, dv may be NULL. add: those of q and k are added to. */
+ * not written. Any of dq, dk, dv may be NULL. add: those of q and k are added to. With m's dqkv8 codes are written
+ * in their place. */
 void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, bool add, const void *dq,
                     const void *dk, const void *dv, struct tensor q, struct tensor k,
                     const struct qk_made *m);

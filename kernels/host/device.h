@@ -198,6 +198,13 @@ static inline size_t cuda_round(size_t bytes) { return (bytes + 255) / 256 * 256
 void cuda_add_partials(struct cuda_ops *c, void *dst, enum dtype dtype, const float *partial,
                        int rows, int n);
 
+/* Returns the codes that stand for the gradient of raw q, k and v, or NULL. */
+static inline const struct fp8_gradient *cuda_dqkv8(const struct cuda_ops *c,
+                                                    const struct qkv_shape *s)
+{
+    return c->fp8 ? s->dqkv8 : NULL;
+}
+
 /* Launches what has not been; in mix_norm.cu and qkv.cu. */
 void cuda_launch_waiting(struct cuda_ops *c);
 void cuda_launch_qkv(struct cuda_ops *c);
@@ -208,9 +215,11 @@ void cuda_free_host_calls(struct cuda_ops *c);
 /* dw (+)= sum (f32, as many), one rounding; in linear.cu. */
 void cuda_write_sum(struct cuda_ops *c, struct tensor dw, const float *sum, bool add);
 /* With g = *unit sum: dw (+)= scale g, dscale += sum of g w. unit, scale, dscale in device memory, or NULL: 1, 1,
- * none. partial: cuda_partial_bytes of workspace, with a dscale. */
+ * none. partial: cuda_partial_bytes of workspace, with a dscale. parts: sums of dw's shape, one behind the other, that
+ * are added up; 0: one. */
 struct summed {
     const float *sum, *unit;
+    int parts;
     struct tensor w;
     const float *scale;
     float *dscale, *partial;
@@ -218,6 +227,18 @@ struct summed {
 };
 void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s);
 size_t cuda_partial_bytes(const struct cuda_ops *c, struct tensor dw);
+
+/* A weight gradient's sums, of codes a (T,O) and b_t (I,T'), T' >= T a multiple of 16, both as they lie: alpha a^T b in
+ * parts to be added up (struct summed), `sum` (parts O,I) f32. turned (O,T'): where a is transposed first; none on
+ * Hopper, whose kernel (sm90/transposed_gemm.cu) does it in registers. In linear.cu. */
+struct codes_product {
+    struct tensor sum, turned;
+    int parts;
+};
+/* Its shapes, without memory. */
+struct codes_product cuda_codes_product(const struct cuda_ops *c, struct tensor a, int64_t in);
+void cuda_multiply_codes(struct cuda_ops *c, const struct codes_product *p, struct tensor a,
+                         struct tensor b_t, float alpha);
 
 /* y = scale *x_scale *w8.scale x8 w8^T (+ residual): codes in fp8, along their sums; in linear.cu. */
 void cuda_gemm_codes(struct cuda_ops *c, struct tensor y, struct tensor x8, const float *x_scale,

@@ -12,6 +12,7 @@
 
 #include "attention_plan.cuh"
 #include "attention_rows.cuh"
+#include "head_fp8.h"
 #include "host/launch.h"
 #include "sm90/pipeline.h"
 #include "sm90/tensor_map.h"
@@ -44,18 +45,22 @@ template <int E> struct block {
                                   { PANEL_COLS, ROWS },
                                   SWIZZLE });
     }
-    /* Makes the map of the gradients of x, a token's rows each `stride` numbers: channels by rows of a
-     * token by tokens. */
-    static bool map_grad(CUtensorMap *m, const struct attn_shape &s, const void *x, int64_t stride)
+    /* Makes the map of the gradients of x, a token's rows each `stride` numbers, bf16 or codes: channels by rows of
+     * a token by tokens. */
+    static bool map_grad(CUtensorMap *m, const struct attn_shape &s, const void *x, int64_t stride,
+                         bool codes)
     {
         const cuuint64_t d = (cuuint64_t)s.heads * E;
         const cuuint32_t pair = s.cu_mul;
-        return pair <= 2 && encode_map<3>(m, { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                               x,
-                                               { d, pair, (cuuint64_t)s.rows / pair },
-                                               { 2 * d, 2 * (cuuint64_t)stride },
-                                               { PANEL_COLS, pair, ROWS / pair },
-                                               SWIZZLE });
+        const cuuint64_t bytes = codes ? 1 : 2;
+        return pair <= 2 &&
+               encode_map<3>(
+                   m, { codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                        x,
+                        { d, pair, (cuuint64_t)s.rows / pair },
+                        { bytes * d, bytes * stride },
+                        { codes ? (cuuint32_t)E : (cuuint32_t)PANEL_COLS, pair, ROWS / pair },
+                        codes && E < 128 ? CU_TENSOR_MAP_SWIZZLE_NONE : SWIZZLE });
     }
     /* Byte offset of the 16-byte chunk c (8 channels) of row r. */
     static __device__ __forceinline__ uint32_t at(int r, int c)
@@ -92,10 +97,14 @@ template <int E> struct block {
         for (int p = 0; p < PANELS; p++)
             store_box(map, head * E + p * PANEL_COLS, row, src + p * PANEL_BYTES);
     }
-    /* Stores to the gradients of tokens of `pair` rows, or adds to them. */
+    /* Stores to the gradients of tokens of `pair` rows, or adds to them; codes as store_codes() leaves them. */
     static __device__ __forceinline__ void store_grad(const CUtensorMap *map, int head, int row,
-                                                      int pair, uint32_t src, bool add)
+                                                      int pair, uint32_t src, bool add, bool codes)
     {
+        if (codes) {
+            store_box(map, head * E, 0, row >> (pair == 2), src);
+            return;
+        }
         for (int p = 0; p < PANELS; p++) {
             int column = head * E + p * PANEL_COLS;
             if (add)
@@ -178,6 +187,19 @@ __device__ __forceinline__ void store_rows(uint32_t dst, const uint32_t (&p)[E /
     for (int k = 0; k < E / 16; k++) {
         uint32_t at = dst + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16);
         store_matrices(at, p + 4 * k);
+    }
+}
+/* Stores them as codes of their quotients by unit: 64 rows of E bytes, swizzled like a panel if they are 128. */
+template <int E>
+__device__ __forceinline__ void store_codes(uint32_t dst, const uint32_t (&p)[E / 4], int warp,
+                                            int lane, float unit)
+{
+    const float inverse = 1 / unit;
+#pragma unroll
+    for (int i = 0; i < E / 4; i++) {
+        const int row = 16 * warp + lane / 4 + 8 * (i % 2), byte = 8 * (i / 2) + lane % 4 * 2;
+        const int at = E == 128 ? swizzle128(row, byte / 16) + byte % 16 : row * E + byte;
+        store_shared(dst + at, quotients_e4m3x2(bf16_lo(p[i]), bf16_hi(p[i]), unit, inverse));
     }
 }
 

@@ -164,8 +164,20 @@ __device__ __forceinline__ void raw_rows(uint32_t (&p)[E / 4], const struct atte
     }
 }
 
+/* Results in shared memory at x: bf16, or with a unit codes. */
+template <int E, bool CODES>
+__device__ __forceinline__ void stage(uint32_t x, const uint32_t (&r)[E / 4], float unit)
+{
+    const int thread = threadIdx.x % 128;
+
+    if (CODES && unit != 0)
+        store_codes<E>(x, r, thread / 32, thread % 32, unit);
+    else
+        store_rows<E>(x, r, thread / 32, thread % 32);
+}
+
 /* Packed results are stored through the tile's own memory, which the half no longer reads. */
-template <int E, bool BY_KEY>
+template <int E, bool BY_KEY, bool CODES>
 __device__ __forceinline__ void leave(const struct backward_maps &m, backward_smem<E> *sm,
                                       uint32_t buffer, uint32_t (&r1)[E / 4],
                                       const uint32_t (&r2)[E / 4], const struct attention_call &c)
@@ -179,15 +191,17 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
     if (BY_KEY ? c.grads.raw_keys : c.grads.factor != NULL)
         raw_rows<E>(r1, c, BY_KEY, head, row + thread / 32 * 16 + thread % 32 / 4, x1);
     named_wait(STAGING + group, WARPGROUP);
-    store_rows<E>(x1, r1, thread / 32, thread % 32);
+    stage<E, CODES>(x1, r1, BY_KEY ? c.grads.dk_unit : c.grads.dq_unit);
     if (BY_KEY)
-        store_rows<E>(x2, r2, thread / 32, thread % 32);
+        stage<E, CODES>(x2, r2, c.grads.dv_unit);
     shared_written();
     named_wait(STAGING + group, WARPGROUP);
     if (thread == 0) {
-        block<E>::store_grad(BY_KEY ? &m.dk : &m.dq, head, row, c.s.cu_mul, x1, false);
+        block<E>::store_grad(BY_KEY ? &m.dk : &m.dq, head, row, c.s.cu_mul, x1, false,
+                             CODES && (BY_KEY ? c.grads.dk_unit : c.grads.dq_unit) != 0);
         if (BY_KEY)
-            block<E>::store_grad(&m.dv, head, row, c.s.cu_mul, x2, c.grads.add_dv);
+            block<E>::store_grad(&m.dv, head, row, c.s.cu_mul, x2, c.grads.add_dv,
+                                 CODES && c.grads.dv_unit != 0);
         stores_commit();
     }
 }
@@ -212,7 +226,7 @@ __device__ __forceinline__ float2 load_pair(uint32_t at)
 /* What one warpgroup does: its half of each tile. BY_KEY as above. An item's results leave
  * while the first S' of the next is computed. The loop has 240 registers a thread and needs
  * nearly all: what is only used before or behind it is computed there. */
-template <int E, bool BY_KEY>
+template <int E, bool BY_KEY, bool CODES>
 __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                                            const struct backward_maps &m, backward_smem<E> *sm)
 {
@@ -285,7 +299,7 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
                 __syncwarp();
                 release_before();
             } else if (any) {
-                leave<E, BY_KEY>(m, sm, buffer ^ 1, r1, r2, c);
+                leave<E, BY_KEY, CODES>(m, sm, buffer ^ 1, r1, r2, c);
             }
             wgmma_begin();
             if (X_IN_REGISTERS)
@@ -354,15 +368,16 @@ __device__ __forceinline__ void half_tiles(const struct attention_call &c,
         any = true;
     }
     if (any) {
-        leave<E, BY_KEY>(m, sm, x.stage ^ 1, r1, r2, c);
+        leave<E, BY_KEY, CODES>(m, sm, x.stage ^ 1, r1, r2, c);
         release_x(pipes, x.stage ^ 1);
     }
 }
 
 /* by_key lets by_query start as soon as the plan is done: they share nothing but their input,
  * and blocks of the second take the SMs that the first leaves. By its end, by_query
- * has waited for all of by_key, so that what follows in the stream may read dk and dv. */
-template <int E, bool BY_KEY>
+ * has waited for all of by_key, so that what follows in the stream may read dk and dv. CODES: some gradients may
+ * be codes; at 128 channels their stores cost registers that kernels without are spared. */
+template <int E, bool BY_KEY, bool CODES>
 __global__ void __launch_bounds__(ROLE_THREADS, 1)
     backward_kernel(const __grid_constant__ struct attention_call c,
                     const __grid_constant__ struct backward_maps m)
@@ -393,7 +408,7 @@ __global__ void __launch_bounds__(ROLE_THREADS, 1)
                 wait_for_kernel_before();
         },
         [&](int) {
-            half_tiles<E, BY_KEY>(c, m, sm);
+            half_tiles<E, BY_KEY, CODES>(c, m, sm);
             if (threadIdx.x % WARPGROUP == 0)
                 stores_done();
         });
@@ -416,14 +431,18 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c, const vo
 
     if (!block<E>::map(&m.q, c->s, q) || !block<E>::map(&m.k, c->s, k) ||
         !block<E>::map(&m.v, c->s, v) || !block<E>::map(&m.dout, c->s, dout) ||
-        !block<E>::map_grad(&m.dq, c->s, g->dq, g->dq_stride) ||
-        !block<E>::map_grad(&m.dk, c->s, g->dk, g->dk_stride) ||
-        !block<E>::map_grad(&m.dv, c->s, g->dv, g->dv_stride) || !map_stat(&m.lse2, c, c->p.lse2) ||
-        !map_stat(&m.delta, c, c->p.delta) || !map_items(&m.by_key, c, c->p.by_key) ||
-        !map_items(&m.by_query, c, c->p.by_query))
+        !block<E>::map_grad(&m.dq, c->s, g->dq, g->dq_stride, g->dq_unit != 0) ||
+        !block<E>::map_grad(&m.dk, c->s, g->dk, g->dk_stride, g->dk_unit != 0) ||
+        !block<E>::map_grad(&m.dv, c->s, g->dv, g->dv_stride, g->dv_unit != 0) ||
+        !map_stat(&m.lse2, c, c->p.lse2) || !map_stat(&m.delta, c, c->p.delta) ||
+        !map_items(&m.by_key, c, c->p.by_key) || !map_items(&m.by_query, c, c->p.by_query))
         return cudaErrorInvalidValue;
-    cudaError_t e = launch_kernel(l, backward_kernel<E, true>, *c, m);
-    return e ? e : launch_kernel(l, backward_kernel<E, false>, *c, m);
+    constexpr bool SMALL = E < 128;
+    auto *by_key = backward_kernel<E, true, SMALL>, *by_query = backward_kernel<E, false, SMALL>;
+    if (g->dq_unit != 0 || g->dk_unit != 0 || g->dv_unit != 0)
+        by_key = backward_kernel<E, true, true>, by_query = backward_kernel<E, false, true>;
+    cudaError_t e = launch_kernel(l, by_key, *c, m);
+    return e ? e : launch_kernel(l, by_query, *c, m);
 }
 
 } /* namespace */

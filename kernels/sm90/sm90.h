@@ -198,6 +198,10 @@ __device__ __forceinline__ void prefetch_line(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
+__device__ __forceinline__ void store_shared(uint32_t at, uint16_t x)
+{
+    asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"(x) : "memory");
+}
 /* Makes what this thread wrote to shared memory visible to TMA and tensor cores. */
 __device__ __forceinline__ void shared_written()
 {

@@ -15,8 +15,11 @@
  * rows of b and neighbouring columns of a: each loads half of b's stage for both. CTAs are
  * persistent.
  *
- * transposed_gemm_turned writes its transpose, out (M,N), and also takes a in e4m3 with b in e5m2: the MLP's weight
- * gradients, M = 3072, N = 768, K = 49152, are 96 tiles on 132 SMs, each of all K: 0.18 ms at 1.75 GHz.
+ * transposed_gemm_turned writes its transpose, out (M,N), and takes either type for a and e4m3 for b, or e4m3 and
+ * e5m2: weight gradients of the layers. They have fewer tiles than fill the SMs (N = 768: 72 of qkv's M = 2304, 96 of
+ * the MLP's 3072), so k is cut into parts, each with sums of its own, which the pass behind adds up. Tiles of one part
+ * run at a time, so that a and b still come from memory once. K = 49152, 132 SMs at 1.75 GHz: qkv's 0.18 ms in one
+ * part, 0.11 in 5; the MLP's 0.18 and, in 4, 0.14. A part costs 8 M N bytes, written and read: 3 to 4 us.
  *
  * 2 M N K FLOP; a stage moves 104 KB through shared memory, 832 cycles at 128 bytes a cycle, where
  * its products take 768. The head's gradient (M = 50304, N = 768, K = 49152): 3.80 TFLOP, 3.17 ms
@@ -41,6 +44,7 @@ enum { A_BYTES = K * M, B_BYTES = N * K, HALF_B = B_BYTES / 2, STAGE_BYTES = A_B
 enum { CONSUMERS = 2 }; /* warpgroups */
 enum { STEPS = K / 32, SUMS = N / 2 }; /* products a stage; numbers a thread */
 enum { STAGES = 5 };
+enum { PARTS_MAX = 8 };
 typedef pipeline<STAGES, STAGE_BYTES, CLUSTER> ring;
 enum { SHARED_BYTES = STAGES_ALIGN + STAGES * STAGE_BYTES + ring::BARRIER_BYTES };
 
@@ -50,21 +54,25 @@ struct maps {
 
 struct work {
     int columns, tiles, kblocks; /* tiles of b's rows, pairs of tiles, stages of k */
+    int parts, each; /* of k; stages of one, but the last */
     int m, n;
-    void *out;
+    void *out; /* of the parts, one behind the other */
     float alpha;
 };
 
-/* The i-th tile of this CTA. */
+/* The i-th tile of this CTA, and the stages of k that are added up there. */
 struct out_tile {
-    int m, n;
+    int m, n, part, first, stages;
     bool exists;
     __device__ out_tile(const work &k, int i)
     {
-        int t = blockIdx.x / CLUSTER + i * (gridDim.x / CLUSTER);
-        exists = t < k.tiles;
-        m = (t / k.columns * CLUSTER + cluster_rank()) * M;
-        n = t % k.columns * N;
+        int t = blockIdx.x / CLUSTER + i * (gridDim.x / CLUSTER), at = t % k.tiles;
+        part = t / k.tiles;
+        exists = part < k.parts;
+        m = (at / k.columns * CLUSTER + cluster_rank()) * M;
+        n = at % k.columns * N;
+        first = part * k.each;
+        stages = min(k.each, k.kblocks - first);
     }
 };
 
@@ -75,7 +83,7 @@ __device__ void produce(const ring &r, const maps &m, const work &k)
 
     for (int i = 0; out_tile(k, i).exists; i++) {
         out_tile p(k, i);
-        for (int kb = 0; kb < k.kblocks; kb++, n++) {
+        for (int kb = p.first; kb < p.first + p.stages; kb++, n++) {
             const place at = r.at(n);
             const uint32_t a = r.slot(at), b = a + A_BYTES;
             r.acquire(at);
@@ -118,7 +126,9 @@ __device__ __forceinline__ void sort_bytes(uint32_t (&a)[4], bool upper)
         a[i] = r[i];
 }
 
-template <int H, bool A_E4M3>
+enum operands { E5M2_E4M3, E4M3_E5M2, E4M3_E4M3 }; /* of a and b */
+
+template <int H, enum operands OF>
 __device__ __forceinline__ void multiply_half(float (&part)[SUMS], uint32_t (&a)[STEPS][4],
                                               uint64_t b, bool upper)
 {
@@ -128,18 +138,20 @@ __device__ __forceinline__ void multiply_half(float (&part)[SUMS], uint32_t (&a)
     wgmma_begin();
 #pragma unroll
     for (int i = H; i < H + STEPS / 2; i++)
-        if (A_E4M3)
+        if (OF == E4M3_E4M3)
             wgmma_rows_e4m3(part, a[i], b + 2 * i, i);
+        else if (OF == E4M3_E5M2)
+            wgmma_rows_e4m3_e5m2(part, a[i], b + 2 * i, i);
         else
-            wgmma_rows_e5m2(part, a[i], b + 2 * i, i);
+            wgmma_rows_e5m2_e4m3(part, a[i], b + 2 * i, i);
     wgmma_commit();
 }
 
 /* Half of a's registers are loaded while the products of the other half run; between the last of a
  * stage and the first of the next the tensor cores work for the other warpgroup. */
-template <bool A_E4M3>
+template <enum operands OF>
 __device__ __forceinline__ void sum_products(float (&sum)[SUMS], const ring &r, uint32_t n,
-                                             int kblocks, int group)
+                                             int stages, int group)
 {
     enum { LOWER = 0, UPPER = STEPS / 2 };
     uint32_t row = row_of_lane(group), a[STEPS][4];
@@ -152,12 +164,12 @@ __device__ __forceinline__ void sum_products(float (&sum)[SUMS], const ring &r, 
     r.wait(r.at(n));
     load_half<LOWER>(a, r.slot(r.at(n)) + row);
 #pragma unroll 1
-    for (int left = kblocks; left; left--, n++) {
+    for (int left = stages; left; left--, n++) {
         const place at = r.at(n);
         uint64_t b = operand<false>(r.slot(at) + A_BYTES);
-        multiply_half<LOWER, A_E4M3>(part, a, b, upper);
+        multiply_half<LOWER, OF>(part, a, b, upper);
         load_half<UPPER>(a, r.slot(at) + row);
-        multiply_half<UPPER, A_E4M3>(part, a, b, upper);
+        multiply_half<UPPER, OF>(part, a, b, upper);
         if (left > 1)
             r.wait(r.at(n + 1));
         wgmma_wait<1>();
@@ -184,14 +196,15 @@ __device__ __forceinline__ void write_pair(bf16 *p, float2 x)
     *(uint32_t *)p = bf16_pack(x.x, x.y);
 }
 
-/* Columns of out and its first row, of a lane. */
+/* Columns of out and its first row, of a lane; the part of k. */
 struct lane_part {
-    int m, n;
+    int m, n, part;
     __device__ lane_part(const out_tile &p, int group)
     {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
         m = p.m + 64 * group + 16 * warp + lane / 4 * 2;
         n = p.n + lane % 4 * 2;
+        part = p.part;
     }
 };
 
@@ -230,7 +243,7 @@ __device__ __forceinline__ void write_tile(const float (&sum)[SUMS], const work 
 __device__ __forceinline__ void write_turned(const float (&sum)[SUMS], const work &k,
                                              const lane_part &p)
 {
-    float *to = (float *)k.out + (int64_t)p.m * k.n + p.n;
+    float *to = (float *)k.out + ((int64_t)p.part * k.m + p.m) * k.n + p.n;
 
     if (p.m >= k.m)
         return;
@@ -244,13 +257,16 @@ __device__ __forceinline__ void write_turned(const float (&sum)[SUMS], const wor
                     make_float2(k.alpha * sum[4 * j + 2 * h], k.alpha * sum[4 * j + 2 * h + 1]));
 }
 
-template <typename OUT, bool ADD, bool TURNED, bool A_E4M3>
+template <typename OUT, bool ADD, bool TURNED, enum operands OF>
 __device__ void consume(const ring &r, const work &k, int group)
 {
     float sum[SUMS];
+    uint32_t n = 0;
 
     for (int i = 0; out_tile(k, i).exists; i++) {
-        sum_products<A_E4M3>(sum, r, i * k.kblocks, k.kblocks, group);
+        const int stages = out_tile(k, i).stages;
+        sum_products<OF>(sum, r, n, stages, group);
+        n += stages;
         if constexpr (TURNED)
             write_turned(sum, k, lane_part(out_tile(k, i), group));
         else
@@ -258,7 +274,7 @@ __device__ void consume(const ring &r, const work &k, int group)
     }
 }
 
-template <typename OUT, bool ADD, bool TURNED, bool A_E4M3>
+template <typename OUT, bool ADD, bool TURNED, enum operands OF>
 __global__ void __launch_bounds__(ROLE_THREADS, 1)
     transposed_product(const __grid_constant__ maps m, work k)
 {
@@ -275,37 +291,39 @@ __global__ void __launch_bounds__(ROLE_THREADS, 1)
             if (threadIdx.x == 0)
                 produce(r, m, k);
         },
-        [&](int group) { consume<OUT, ADD, TURNED, A_E4M3>(r, k, group); });
+        [&](int group) { consume<OUT, ADD, TURNED, OF>(r, k, group); });
     cluster_sync(); /* no CTA leaves while the other one may write into its shared memory */
 #endif
 }
 
 /* -- host -------------------------------------------------------------------------------- */
 
-template <typename OUT, bool ADD, bool TURNED = false, bool A_E4M3 = false>
+template <typename OUT, bool ADD, bool TURNED = false, enum operands OF = E5M2_E4M3>
 void launch(struct cuda_ops *c, const maps &m, const work &k)
 {
-    dim3 grid(min(CLUSTER * k.tiles, c->sms / CLUSTER * CLUSTER));
+    dim3 grid(min(CLUSTER * k.tiles * k.parts, c->sms / CLUSTER * CLUSTER));
 
     CUDA_TRY(c, launch_kernel({ grid, ROLE_THREADS, c->stream, SHARED_BYTES, CLUSTER },
-                              transposed_product<OUT, ADD, TURNED, A_E4M3>, m, k));
+                              transposed_product<OUT, ADD, TURNED, OF>, m, k));
 }
 
 /* Describes the product and its operands; false after a failure. */
-bool describe(struct cuda_ops *c, maps *m, work *k, struct tensor out, struct tensor b,
+bool describe(struct cuda_ops *c, maps *m, work *k, struct tensor out, int parts, struct tensor b,
               struct tensor a, float alpha)
 {
-    int columns = div_up(b.rows, N);
+    int columns = div_up(b.rows, N), kblocks = div_up(a.rows, K);
     *k = { .columns = columns,
            .tiles = columns * div_up(a.cols, CLUSTER * M),
-           .kblocks = div_up(a.rows, K),
+           .kblocks = kblocks,
+           .parts = parts,
+           .each = div_up(kblocks, parts),
            .m = (int)a.cols,
            .n = (int)b.rows,
            .out = out.data,
            .alpha = alpha };
     *m = {};
     assert(b.cols >= a.rows);
-    assert((a.dtype == DT_E5M2) != (b.dtype == DT_E5M2) && a.cols % 16 == 0 && b.cols % 16 == 0);
+    assert((a.dtype != DT_E5M2 || b.dtype != DT_E5M2) && a.cols % 16 == 0 && b.cols % 16 == 0);
     if (c->failed)
         return false;
     if (map_boxes(&m->a, a, K) && map_boxes(&m->b, b, N / 2))
@@ -323,12 +341,27 @@ void transposed_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, str
     work k;
 
     assert(out.rows == b.rows && out.cols == a.cols && a.dtype == DT_E5M2);
-    if (!describe(c, &m, &k, out, b, a, alpha))
+    if (!describe(c, &m, &k, out, 1, b, a, alpha))
         return;
     if (out.dtype == DT_F32)
         (add ? launch<float, true> : launch<float, false>)(c, m, k);
     else
         (add ? launch<bf16, true> : launch<bf16, false>)(c, m, k);
+}
+
+int transposed_gemm_parts(const struct cuda_ops *c, int64_t m, int64_t n, int64_t k)
+{
+    int tiles = div_up(n, N) * div_up(m, CLUSTER * M), kblocks = div_up(k, K), best = 1;
+    auto stages = [&](int parts) { /* of the cluster with most, and of writing and reading sums */
+                                   return div_up(tiles * parts, max(c->sms / CLUSTER, 1)) *
+                                              div_up(kblocks, parts) +
+                                          tiles * parts / 6;
+    };
+
+    for (int parts = 2; parts <= PARTS_MAX; parts++)
+        if ((parts - 1) * div_up(kblocks, parts) < kblocks && stages(parts) < stages(best))
+            best = parts;
+    return best;
 }
 
 void transposed_gemm_turned(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
@@ -337,8 +370,10 @@ void transposed_gemm_turned(struct cuda_ops *c, struct tensor out, struct tensor
     maps m;
     work k;
 
-    assert(out.rows == a.cols && out.cols == b.rows && out.dtype == DT_F32 && b.rows % 16 == 0);
-    if (describe(c, &m, &k, out, b, a, alpha))
-        (a.dtype == DT_E4M3 ? launch<float, false, true, true> : launch<float, false, true>)(c, m,
-                                                                                             k);
+    assert(out.rows % a.cols == 0 && out.cols == b.rows && out.dtype == DT_F32 && b.rows % 16 == 0);
+    if (!describe(c, &m, &k, out, (int)(out.rows / a.cols), b, a, alpha))
+        return;
+    (a.dtype == DT_E5M2   ? launch<float, false, true, E5M2_E4M3>
+     : b.dtype == DT_E5M2 ? launch<float, false, true, E4M3_E5M2>
+                          : launch<float, false, true, E4M3_E4M3>)(c, m, k);
 }

@@ -15,10 +15,13 @@ struct cuda_ops;
  * the columns of b are multiples of 16; b may have more columns than a has rows. */
 void transposed_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
                      float alpha, bool add);
-/* The transpose of that product: out (M,N) = alpha (b a)^T, f32; a may be e4m3, then b is e5m2. Rows of b are a
- * multiple of 16, too. */
+/* The transpose of that product in parts of k, whose sum is alpha (b a)^T: out (parts M,N), f32, of as many as
+ * transposed_gemm_parts() says, or of fewer, each with a part of k. a and b are e4m3, or one of them e5m2. Rows of b
+ * are a multiple of 16, too. */
 void transposed_gemm_turned(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
                             float alpha);
+/* Returns in how many parts it is fastest. */
+int transposed_gemm_parts(const struct cuda_ops *c, int64_t m, int64_t n, int64_t k);
 
 #ifdef __cplusplus
 }

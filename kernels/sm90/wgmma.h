@@ -162,9 +162,9 @@ PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
 /* Define products of 8-bit types with a in registers, (64,32) of one by (32,N) of the other: four a
  * thread, of rows lane / 4, + 8, and again 16 of k further, each 4 (lane % 4) .. + 3 of k. Each has a macro of its own, since tests/emu/translate
  * names an instruction by the letters between quotes. */
-#define PRODUCT_OF_ROWS_E5M2(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
-    __device__ __forceinline__ void wgmma_rows_e5m2(float(&d)[n], const uint32_t *a, uint64_t b, \
-                                                    int add) \
+#define PRODUCT_OF_ROWS_E5M2_E4M3(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
+    __device__ __forceinline__ void wgmma_rows_e5m2_e4m3(float(&d)[n], const uint32_t *a, \
+                                                         uint64_t b, int add) \
     { \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
                      "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e5m2.e4m3 {" NAMES_##n \
@@ -172,13 +172,24 @@ PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
                      : sums \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)); \
     }
-PRODUCT_OF_ROWS_E5M2(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
+PRODUCT_OF_ROWS_E5M2_E4M3(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
+#define PRODUCT_OF_ROWS_E4M3_E5M2(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
+    __device__ __forceinline__ void wgmma_rows_e4m3_e5m2(float(&d)[n], const uint32_t *a, \
+                                                         uint64_t b, int add) \
+    { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e5m2 {" NAMES_##n \
+                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b ", p, 1, 1;\n}\n" \
+                     : sums \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)); \
+    }
+PRODUCT_OF_ROWS_E4M3_E5M2(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
 #define PRODUCT_OF_ROWS_E4M3(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
     __device__ __forceinline__ void wgmma_rows_e4m3(float(&d)[n], const uint32_t *a, uint64_t b, \
                                                     int add) \
     { \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e5m2 {" NAMES_##n \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3 {" NAMES_##n \
                      "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b ", p, 1, 1;\n}\n" \
                      : sums \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)); \
@@ -202,7 +213,8 @@ PRODUCT_OF_ROWS_E4M3(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100,
 #undef PRODUCT_E4M3
 #undef PRODUCT_E4M3_E5M2
 #undef PRODUCT_OF_ROWS
-#undef PRODUCT_OF_ROWS_E5M2
+#undef PRODUCT_OF_ROWS_E5M2_E4M3
+#undef PRODUCT_OF_ROWS_E4M3_E5M2
 #undef PRODUCT_OF_ROWS_E4M3
 #undef ALL
 

@@ -104,9 +104,17 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     layer_shapes(m, a, i, b, &made.shape, &as);
     struct attention_coefs coefs = attention_coefs_of(m, a, i, &as);
     bool exclusive = xsa.v.data || coefs.head.alpha.value; /* which writes dv */
-    enum values_grad values = exclusive                 ? VALUES_ADDED
-                              : apart || coefs.composes ? VALUES_APART
-                                                        : VALUES_JOINED;
+    bool fp8 = m->recipe->precision.attn.backward_fp8;
+    struct fp8_gradient dqkv8 = { tensor_of(a->raw.data, DT_E4M3, a->raw.rows, a->raw.cols),
+                                  fp8 ? attention_gradient_scale(m) : 1 };
+    if (fp8 && !coefs.composes) /* which adds to dqkv */
+        made.shape.dqkv8 = &dqkv8;
+    bool codes = made.shape.dqkv8;
+    /* The value gates' backward reads dv, which codes are not. */
+    enum values_grad values = exclusive ? VALUES_ADDED
+                              : apart || coefs.composes || (codes && spec->value >= 0)
+                                  ? VALUES_APART
+                                  : VALUES_JOINED;
     if (spec->out_gate >= 0)
         gate = gate_input(m, a, l, p->attn_gate_bank, spec->out_gate);
     if (p->o_bias)
@@ -138,11 +146,10 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                      value_rows(m, i, false), b);
     if (spec->value >= 0)
         gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
-    if (m->recipe->precision.attn.backward_fp8)
-        o->linear_bwd_fp8(o, a->dy, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv,
-                          attention_weight8(m, i, true), p->qkv[i].value,
-                          attention_gradient_scale(m), (real)m->recipe->precision.attn.x_scale,
-                          add);
+    if (fp8)
+        o->linear_bwd_fp8(o, a->dy, g.qkv, p->qkv[i].grad, a->raw, codes ? dqkv8.codes : NO_TENSOR,
+                          l->y, w.qkv, attention_weight8(m, i, true), p->qkv[i].value, dqkv8.scale,
+                          (real)m->recipe->precision.attn.x_scale, add);
     else
         o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
     if (g.bias.data && !add)
@@ -150,7 +157,7 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     if (g.bias.data)
         o->bias_bwd(o, g.bias, a->raw);
     attention_done(m, i);
-    if (!m->recipe->precision.attn.backward_fp8)
+    if (!fp8)
         o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
 }
 

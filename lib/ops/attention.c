@@ -381,4 +381,7 @@ void cpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
     cpu_raw_grads(o, dqkv, dq, dk, q, k, m, s->rows / s->cu_mul);
     if (values == VALUES_JOINED)
         cpu_join_values(dqkv, dv);
+    if (cpu_dqkv8(&m->shape))
+        cpu_gradient_codes(cpu_dqkv8(&m->shape), 0, dqkv,
+                           (values == VALUES_JOINED ? 3 : 2) * dqkv.cols / 3);
 }

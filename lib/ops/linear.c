@@ -105,13 +105,24 @@ void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tens
     weight_grad(o, dw, dscale, 1, dy, x, w, scale, add);
 }
 
-void cpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real *dscale,
-                        struct tensor dy, struct tensor x, struct tensor w, struct fp8_weight w8,
-                        const real *scale, real dy_scale, real x_scale, bool add)
+/* Returns x's codes for this scale as numbers, in that scratch slot. */
+static const real *coded(struct ops *o, int slot, struct tensor x, real scale)
 {
-    int64_t n = tensor_count(dy), m = tensor_count(x);
-    const real *from_y = real_ptr(dy), *from_x = real_ptr(x), *codes;
-    real *g, *q;
+    const real *from = real_ptr(x);
+    int64_t n = tensor_count(x);
+    real *q = cpu_scratch(o, slot, n);
+
+    for (int64_t i = 0; i < n && !cpu_failed(o); i++)
+        q[i] = e4m3_round((float)(from[i] / scale));
+    return q;
+}
+
+void cpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real *dscale,
+                        struct tensor dy, struct tensor dy8, struct tensor x, struct tensor w,
+                        struct fp8_weight w8, const real *scale, real dy_scale, real x_scale,
+                        bool add)
+{
+    const real *g, *q, *codes;
 
     if (DT_REAL != DT_F32) {
         cpu_linear_bwd_w(o, dw, dscale, dy, x, w, scale, add);
@@ -119,16 +130,12 @@ void cpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real 
         return;
     }
     assert(w8.codes.rows == x.cols && w8.codes.cols == dy.cols && x.rows == dy.rows);
-    g = cpu_scratch(o, 2, n);
-    q = cpu_scratch(o, 3, m); /* slots 0 and 1 are weight_grad's */
+    g = has(dy8) ? cpu_code_view(o, 2, dy8) : coded(o, 2, dy, dy_scale);
+    q = coded(o, 3, x, x_scale); /* slots 0 and 1 are weight_grad's */
     if (cpu_failed(o))
         return;
-    for (int64_t i = 0; i < n; i++)
-        g[i] = e4m3_round((float)(from_y[i] / dy_scale));
-    for (int64_t i = 0; i < m; i++)
-        q[i] = e4m3_round((float)(from_x[i] / x_scale));
-    weight_grad(o, dw, dscale, dy_scale * x_scale, tensor_of(g, DT_REAL, dy.rows, dy.cols),
-                tensor_of(q, DT_REAL, x.rows, x.cols), w, scale, add);
+    weight_grad(o, dw, dscale, dy_scale * x_scale, tensor_of((real *)g, DT_REAL, dy.rows, dy.cols),
+                tensor_of((real *)q, DT_REAL, x.rows, x.cols), w, scale, add);
     codes = cpu_code_view(o, 0, w8.codes);
     if (!cpu_failed(o))
         real_gemm(o, false, true, dx.rows, dx.cols, dy.cols,

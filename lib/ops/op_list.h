@@ -128,12 +128,12 @@ OP(delayed_scales, real *scale, real *most, int n, real headroom);
 OPW(mlp_bwd_fp8, struct tensor dpre, struct tensor dx, struct tensor dout, struct tensor w1,
     struct fp8_weight w1_8, struct tensor w2, struct fp8_weight w2_8, const real *scale,
     struct tensor post, const struct fp8_grads *grads);
-/* linear_bwd_w and linear_bwd_x (not added) of codes, dy8 = e4m3(dy / dy_scale), x8 = e4m3(x / x_scale): g =
- * dy_scale x_scale (dy8^T x8), dx = scale (dy_scale *w8.scale) (dy8 w8), w8 (I,O) transposed (fp8.md 7). On a GPU
- * without fp8, and in f64, of dy, x and w. */
+/* linear_bwd_w and linear_bwd_x (not added) of codes, dy8 = e4m3(dy / dy_scale), which is made here if it is none,
+ * x8 = e4m3(x / x_scale): g = dy_scale x_scale (dy8^T x8), dx = scale (dy_scale *w8.scale) (dy8 w8), w8 (I,O)
+ * transposed (fp8.md 7). On a GPU without fp8, and in f64, of dy, x and w. */
 OPW(linear_bwd_fp8, struct tensor dx, struct tensor dw, real *dscale, struct tensor dy,
-    struct tensor x, struct tensor w, struct fp8_weight w8, const real *scale, real dy_scale,
-    real x_scale, bool add);
+    struct tensor dy8, struct tensor x, struct tensor w, struct fp8_weight w8, const real *scale,
+    real dy_scale, real x_scale, bool add);
 /* dpre = 2 scale (dout w2^T) max(pre,0), whose last factor is the root of post: dout (T,D), w2
  * (F,D), dpre and post (T,F), which may be the same (once dw2 is done). */
 OPW(linear_relu2_bwd, struct tensor dpre, struct tensor dout, struct tensor w2, const real *scale,
@@ -169,7 +169,7 @@ OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
    struct tensor table, const struct batch *b);
 /* dtable_rows (T,D) written: gradient of e_t, its part through a split gate included; dy12 (T,12)
  * added to: gradient of y's first 12 (split_gate: 6) channels through this gate. dqkv's last D columns are the
- * gradient of v: where dv (T,D) is given, written from it. Without a table that is all. */
+ * gradient of v: where dv (T,D) is given, written from it, with s->dqkv8 its codes. Without a table that is all. */
 OPW(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
     struct tensor dy12, struct tensor dv, const struct qkv_shape *s, struct tensor y,
     struct tensor gate, struct tensor table, const struct batch *b);
@@ -191,7 +191,7 @@ OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct
    struct tensor alpha, const struct kv_cache *c, const struct attn_shape *s);
 /* dqkv (T,3D) written: the gradients of raw's q and k, from which qkv made q and k with m's shape, rotary
  * table and factors, and of v as `values` says. dq, dk, dv (T,D): scratch, but dv where v's gradient goes
- * there. k has T + 1 rows with a key offset. delta (h,R) f32: sum over a head's channels of dout out,
+ * there. With m's dqkv8 codes are written there, of what dqkv would hold. k has T + 1 rows with a key offset. delta (h,R) f32: sum over a head's channels of dout out,
  * from out_gate_bwd. */
 OPW(attention_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
     enum values_grad values, struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
@@ -224,7 +224,7 @@ OP(head_coefs_bwd, struct tensor dx, struct tensor delta, struct tensor dout, st
 OP(compose, struct tensor out, struct tensor lse, struct tensor x, struct tensor q, struct tensor k,
    struct tensor v, const struct compose *c);
 /* dout passes to x unchanged. To the first 2D columns of dqkv and to dv (T,D) their part is added: behind
- * attention_bwd, whose m it takes. dq, dk (T,D): scratch. The numbers' gradients are written. On a GPU dS and w2 Z are rounded to
+ * attention_bwd, whose m it takes, without dqkv8. dq, dk (T,D): scratch. The numbers' gradients are written. On a GPU dS and w2 Z are rounded to
  * bf16 before products. */
 OPW(compose_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
     struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse,

@@ -113,6 +113,12 @@ struct kv_cache {
     bool values_apart; /* qkv leaves them to cache_values */
 };
 
+/* Codes of a gradient g in e4m3, of g / scale (fp8.md 7). */
+struct fp8_gradient {
+    struct tensor codes; /* of g's shape; they may lie in its own memory */
+    real scale;
+};
+
 /* What an attention layer does to q, k, v before the scores. */
 struct qkv_shape {
     int heads, head_dim;
@@ -121,6 +127,9 @@ struct qkv_shape {
     bool split_gate; /* value gates see 6 channels of y and 6 of the value row */
     const struct kv_cache *cache; /* NULL, or where k and v go */
     const struct fp8_operands *fp8; /* of the projection; NULL: its operands are x and w */
+    const struct fp8_gradient
+        *dqkv8; /* NULL, or what attention_bwd and value_bwd write in place of dqkv: not on a
+                                       GPU without fp8, and not in f64 */
 };
 
 /* How op qkv made q and k: what their gradients need. */

@@ -266,6 +266,17 @@ void cpu_join_values(struct tensor dqkv, struct tensor dv)
         memcpy(real_ptr(dqkv) + (3 * t + 2) * d, real_ptr(dv) + t * d, (size_t)d * sizeof(real));
 }
 
+void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tensor x, int64_t n)
+{
+    uint8_t *codes = g->codes.data;
+
+    assert(g->codes.dtype == DT_E4M3 && g->codes.rows == x.rows);
+    for (int64_t t = 0; t < x.rows; t++)
+        for (int64_t i = 0; i < n; i++)
+            codes[t * g->codes.cols + first + i] =
+                e4m3_from_f32((float)(real_ptr(x)[t * x.cols + i] / g->scale));
+}
+
 void cpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                    struct tensor dgate, struct tensor dy12, struct tensor dv,
                    const struct qkv_shape *s, struct tensor y, struct tensor gate,
@@ -278,13 +289,17 @@ void cpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
     if (cpu_failed(o))
         return;
     assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
-    if (has(dv))
+    assert(has(dv) || !cpu_dqkv8(s));
+    if (cpu_dqkv8(s))
+        cpu_gradient_codes(cpu_dqkv8(s), 2 * l.width, dv, l.width);
+    else if (has(dv))
         cpu_join_values(dqkv, dv);
     if (!has(table))
         return;
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
     for (int64_t t = 0; t < l.tokens; t++) {
-        const real *dvt = real_ptr(dqkv) + (3 * t + 2) * l.width;
+        const real *dvt =
+            has(dv) ? real_ptr(dv) + t * l.width : real_ptr(dqkv) + (3 * t + 2) * l.width;
         real u[GATE_WIDTH], du[GATE_WIDTH], *dy = real_ptr(dy12) + t * GATE_WIDTH;
         real *drow = real_ptr(dtable_rows) + t * l.width;
         value_row(&l, row, b->token.row[t]);

@@ -10,6 +10,14 @@ void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct t
                    struct tensor q, struct tensor k, const struct qk_made *m, int tokens);
 /* The last D columns, from dv (T,D). */
 void cpu_join_values(struct tensor dqkv, struct tensor dv);
+/* Writes codes of x's first n columns into those of g from `first` on; x may lie where they do, from its first column
+ * on. */
+void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tensor x, int64_t n);
+/* Returns s's codes of raw's gradient, or NULL. */
+static inline const struct fp8_gradient *cpu_dqkv8(const struct qkv_shape *s)
+{
+    return DT_REAL == DT_F32 ? s->dqkv8 : NULL;
+}
 
 /* True of channels whose key in the cache is that of the token before. */
 static inline bool cached_offset(const struct kv_cache *c, int64_t channel, int64_t size)

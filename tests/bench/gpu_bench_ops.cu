@@ -474,9 +474,9 @@ static void products(int T)
     row("linear_bwd_w qkv", 10, 0, 3 * A, 0,
         [&](int i) { o->linear_bwd_w(o, dwqkv, sum, sets[i].x3, sets[i].x, wqkv, num, false); });
     struct fp8_weight qkv_t = { codes_in(filled(D, 3 * D, 1)), num };
-    row("linear_bwd_fp8 qkv", 0, 15.0 * T * D, 0, 6 * A, [&](int i) {
-        o->linear_bwd_fp8(o, sets[i].y, dwqkv, sum, sets[i].x3, sets[i].x, wqkv, qkv_t, num,
-                          1.0f / 448, 8.0f / 448, false);
+    row("linear_bwd_fp8 qkv", 0, 3.0 * T * D, 0, 6 * A, [&](int i) {
+        o->linear_bwd_fp8(o, sets[i].y, dwqkv, sum, sets[i].x3, codes_in(sets[i].x3), sets[i].x,
+                          wqkv, qkv_t, num, 1.0f / 448, 8.0f / 448, false);
     });
     row("linear out + residual", 10, 0, A, 0,
         [&](int i) { o->linear(o, sets[i].y, sets[i].x, wo, num, sets[i].y); });

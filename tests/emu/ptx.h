@@ -75,6 +75,7 @@ inline void mov_b64(uint64_t &d, uint32_t low, uint32_t high) { d = (uint64_t)hi
 /* -- shared memory --------------------------------------------------------------------------- */
 
 inline void ld_shared_b32(uint32_t &d, uint32_t at) { d = *(uint32_t *)emu::shared_pointer(at, 4); }
+inline void st_shared_b16(uint32_t at, uint16_t x) { *(uint16_t *)emu::shared_pointer(at, 2) = x; }
 inline void st_shared_b32(uint32_t at, uint32_t x) { *(uint32_t *)emu::shared_pointer(at, 4) = x; }
 inline void ld_shared_v2_f32(float &a, float &b, uint32_t at)
 {

@@ -155,7 +155,7 @@ static void test_compose(int tokens, int heads, int size, int window, enum key_o
 {
     int width = heads * size;
     bool offset = key_offset != KEY_OFFSET_NONE;
-    struct qkv_shape s = { heads, size, false, key_offset, false, NULL, NULL };
+    struct qkv_shape s = { heads, size, false, key_offset, false, NULL, NULL, NULL };
     struct both q = drawn(tokens, width, 1), k = drawn(tokens + offset, width, 1);
     struct both v = drawn(tokens, width, 1), x = drawn(tokens, width, 1);
     struct both out = blank(tokens, width), dout = drawn(tokens, width, 1);
@@ -382,6 +382,25 @@ static void test_pair_signs(int tokens, int width, int rows, bool f32)
     same("x", x, 0, 0);
 }
 
+/* Codes g8 are those of g (T,3D), that device's own gradient of raw. */
+static void same_codes(struct ops *o, struct tensor g8, struct tensor g, float unit)
+{
+    struct tensor want = tensor_of(NULL, DT_E4M3, g.rows, g.cols), one = g8, two;
+
+    want.data = o->alloc(o, tensor_bytes(want), "test");
+    o->input_codes(o, want, g, unit);
+    two = want;
+    if (o == gpu)
+        one = fetched(g8), two = fetched(want);
+    int64_t bad = 0;
+    for (int64_t i = 0; i < tensor_count(g); i++)
+        bad += ((uint8_t *)one.data)[i] != ((uint8_t *)two.data)[i];
+    check_that(!bad, __FILE__, __LINE__, "%s: %lld codes on the %s are not those of bf16", label,
+               (long long)bad, o == gpu ? "GPU" : "CPU");
+    if (o == gpu)
+        free(one.data), free(two.data);
+}
+
 /* Attention's input and its gradients, from and to a layer's input. exact: angles in f32 of rows of 17
  * tokens, and a bias. */
 static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
@@ -390,7 +409,7 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     int width = heads * size, pair = paired ? 2 : 1, rows = pair * tokens;
     enum dtype angles = exact ? DT_F32 : DT_BF16;
     struct both bias = exact ? weight(1, 3 * width, 1) : none;
-    struct qkv_shape s = { heads, size, paired, key_offset, split, NULL, NULL };
+    struct qkv_shape s = { heads, size, paired, key_offset, split, NULL, NULL, NULL };
     struct tokens tk = tokens_make(tokens, 50);
     struct both x = drawn(tokens, width, 1), w = weight(3 * width, width, 1 / sqrt((double)width));
     struct both scale = number(0.7f), y = drawn(tokens, width, 1);
@@ -459,6 +478,28 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     same_bf16("dy12", dy12);
     if (table)
         same_bf16("drows", drows);
+    if (values == VALUES_ADDED || (table && values == VALUES_JOINED))
+        return;
+    struct both over = blank(tokens, 3 * width), dv2 = blank(tokens, width);
+    ON_BOTH
+    {
+        struct batch b = tokens_on(o, &tk);
+        struct attn_shape as = { rows, heads / pair, size, o == cpu ? cu.c : cu.g, 4, pair,
+                                 24,   0.1f,         NULL };
+        struct tensor raw = ON(over, o);
+        struct fp8_gradient g8 = { tensor_of(raw.data, DT_E4M3, tokens, 3 * width), 0.0371f / 448 };
+        struct qk_made m = { s, { ON(rope, o) }, ON(factor, o) };
+        m.shape.dqkv8 = &g8;
+        o->attention_bwd(o, raw, ON(dq, o), ON(dk, o), ON(dv2, o), values, ON(gated, o), ON(q, o),
+                         ON(k, o), ON(v, o), ON(lse, o), ON(delta, o), &as, &m);
+        if (values == VALUES_APART)
+            o->value_bwd(o, raw, table ? ON(drows, o) : NO_TENSOR, ON(dgate, o), ON(dy12, o),
+                         ON(dv2, o), &m.shape, ON(y, o), ON(gate, o), table ? ON(e, o) : NO_TENSOR,
+                         &b);
+        same_codes(o, g8.codes, ON(dqkv, o), g8.scale);
+    }
+    if (table)
+        same_bf16("drows beside codes", drows);
 }
 
 static const double fp8_tolerance = 5e-2;

@@ -192,7 +192,7 @@ static void test_down_fp8(int tokens, int hidden, int width, bool scaled, bool r
 }
 
 /* Attention's projections in fp8, and their gradients: both devices have the same codes, and what is left is
- * bf16's rounding and the tensor cores' of sums. The first of x and dy saturate. */
+ * bf16's rounding and the tensor cores' of sums. The first of x and dy saturate. add: dy's codes are made before. */
 static void test_projections_fp8(int tokens, int heads, int size, bool table, bool add)
 {
     int width = heads * size;
@@ -206,6 +206,7 @@ static void test_projections_fp8(int tokens, int heads, int size, bool table, bo
     struct both factor = blank_as(DT_F32, DT_F32, 2 * heads, tokens);
     struct both gate = weight(heads, GATE_WIDTH, 0.5), e = weight(50, width, 1);
     struct both dy = drawn(tokens, 3 * width, 0.02), dx = blank(tokens, width);
+    struct both dy8 = blank_as(DT_E4M3, DT_E4M3, tokens, 3 * width);
     struct both dw = weight(3 * width, width, 1), dscale = number(0.5);
     struct tokens tk = tokens_make(tokens, 50);
     float freq[32];
@@ -238,8 +239,10 @@ static void test_projections_fp8(int tokens, int heads, int size, bool table, bo
                REAL(scale, o), NO_TENSOR, &s, r, ON(x, o), ON(gate, o),
                table ? ON(e, o) : NO_TENSOR, &b);
         struct fp8_weight back = { tensor_rows(m.turned, width, width), m.scale + 1 };
-        o->linear_bwd_fp8(o, ON(dx, o), ON(dw, o), REAL(dscale, o), ON(dy, o), ON(x, o), qkv, back,
-                          REAL(scale, o), 0.125f / 448, in.x_scale, add);
+        o->input_codes(o, ON(dy8, o), ON(dy, o), 0.125f / 448);
+        o->linear_bwd_fp8(o, ON(dx, o), ON(dw, o), REAL(dscale, o), ON(dy, o),
+                          add ? ON(dy8, o) : NO_TENSOR, ON(x, o), qkv, back, REAL(scale, o),
+                          0.125f / 448, in.x_scale, add);
     }
     same("codes", codes, 0, 0);
     same("turned", turned, 0, 0);
@@ -445,19 +448,20 @@ static void turned_is(const char *name, const struct codes_case *t, const double
 }
 
 /* a of k rows, b of k columns in whole sixteens. */
-static struct codes_case codes_case(int m, int n, int k, struct tensor *a, struct tensor *b)
+static struct codes_case codes_case(int m, int n, int k, struct tensor *a, enum dtype a_type,
+                                    struct tensor *b, enum dtype b_type)
 {
     struct codes_case t = { m, n, k, (k + 15) / 16 * 16, NULL, NULL };
 
-    *a = codes_on_gpu(DT_E5M2, k, m, &t.a);
-    *b = codes_on_gpu(DT_E4M3, n, t.wide, &t.b);
+    *a = codes_on_gpu(a_type, k, m, &t.a);
+    *b = codes_on_gpu(b_type, n, t.wide, &t.b);
     return t;
 }
 
 static void test_turned(int m, int n, int k, enum dtype out_type, bool add)
 {
     struct tensor ta, tb;
-    struct codes_case t = codes_case(m, n, k, &ta, &tb);
+    struct codes_case t = codes_case(m, n, k, &ta, DT_E5M2, &tb, DT_E4M3);
     struct both out = draw(blank_as(DT_F32, out_type, n, m), 1);
     double *before = calloc((size_t)m * n, sizeof *before), *after = calloc((size_t)m * n, 8);
 
@@ -476,18 +480,19 @@ static void test_turned(int m, int n, int k, enum dtype out_type, bool add)
     free(t.a), free(t.b), free(got.data), free(before), free(after);
 }
 
-/* The same product, transposed. */
-static void test_turned_out(int m, int n, int k)
+/* The same product, transposed, of all three pairs of types, in parts that are added up. */
+static void test_turned_out(int m, int n, int k, enum dtype a_type, enum dtype b_type, int parts)
 {
     struct tensor ta, tb;
-    struct codes_case t = codes_case(m, n, k, &ta, &tb);
-    struct both out = blank_as(DT_F32, DT_F32, m, n);
+    struct codes_case t = codes_case(m, n, k, &ta, a_type, &tb, b_type);
+    struct both out = blank_as(DT_F32, DT_F32, (int64_t)parts * m, n);
     double *after = calloc((size_t)m * n, sizeof *after);
 
     transposed_gemm_turned((struct cuda_ops *)gpu, out.g, tb, ta, 0.5f);
     struct tensor got = fetched(out.g);
     for (int64_t i = 0; i < (int64_t)m * n; i++)
-        after[i % n * m + i / n] = get(got, i);
+        for (int p = 0; p < parts; p++)
+            after[i % n * m + i / n] += get(got, (int64_t)p * m * n + i);
     turned_is("turned, transposed", &t, after, NULL, 1e-3);
     free(t.a), free(t.b), free(got.data), free(after);
 }
@@ -514,6 +519,21 @@ static void test_turned_sums(void)
     free(a), free(b), free(codes), free(got.data);
 }
 
+/* No part is empty, and one is enough where tiles fill the GPU or k is short. */
+static void test_parts(void)
+{
+    struct cuda_ops *c = (struct cuda_ops *)gpu;
+    static const int64_t k[] = { 1, 127, 129, 2048, 16384, 49152, 100000 };
+
+    for (int i = 0; i < 7; i++)
+        for (int64_t m = 256; m < 4000; m += 256) {
+            int stages = (int)((k[i] + 127) / 128), parts = transposed_gemm_parts(c, m, 768, k[i]);
+            CHECK(parts >= 1 && (parts - 1) * ((stages + parts - 1) / parts) < stages);
+        }
+    CHECK_EQ(transposed_gemm_parts(c, 2304, 768, 128), 1);
+    CHECK_EQ(transposed_gemm_parts(c, 1 << 20, 768, 49152), 1);
+}
+
 static void test_turned_all(void)
 {
     bool portable;
@@ -526,9 +546,10 @@ static void test_turned_all(void)
     test_turned(144, 208, 300, DT_F32, true);
     test_turned(272, 48, 700, DT_BF16, false);
     test_turned(400, 400, 1000, DT_BF16, true);
-    test_turned_out(16, 16, 1);
-    test_turned_out(144, 208, 300);
-    test_turned_out(400, 48, 700);
+    test_turned_out(16, 16, 1, DT_E5M2, DT_E4M3, 1);
+    test_turned_out(144, 208, 300, DT_E4M3, DT_E5M2, 2);
+    test_turned_out(400, 48, 700, DT_E4M3, DT_E4M3, 3);
+    test_parts();
     test_turned_sums();
 }
 

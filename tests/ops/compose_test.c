@@ -32,7 +32,7 @@ static struct compose compose_of(struct ops_case *c)
 static struct qk_made made_of(struct ops_case *c)
 {
     const struct compose_shape *s = c->shape;
-    return (struct qk_made){ { s->heads, s->size, false, s->key_offset, false, NULL, NULL },
+    return (struct qk_made){ { s->heads, s->size, false, s->key_offset, false, NULL, NULL, NULL },
                              { at(c, "rope") },
                              at(c, "factor") };
 }

@@ -15,7 +15,7 @@ static const struct attend_case attend_cases[] = {
     { 1,
       0,
       16,
-      { 1, 16, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
+      { 1, 16, false, KEY_OFFSET_QUARTERS, false, NULL, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_JOINED,
@@ -23,7 +23,7 @@ static const struct attend_case attend_cases[] = {
     { 1,
       3,
       4,
-      { 2, 8, true, KEY_OFFSET_NONE, false, NULL, NULL },
+      { 2, 8, true, KEY_OFFSET_NONE, false, NULL, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_APART,
@@ -31,7 +31,7 @@ static const struct attend_case attend_cases[] = {
     { 2,
       5,
       1,
-      { 3, 8, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
+      { 3, 8, false, KEY_OFFSET_QUARTERS, false, NULL, NULL, NULL },
       DOCS_ONE,
       1.0f,
       VALUES_ADDED,
@@ -39,7 +39,7 @@ static const struct attend_case attend_cases[] = {
     { 13,
       0,
       100,
-      { 2, 8, false, KEY_OFFSET_NONE, false, NULL, NULL },
+      { 2, 8, false, KEY_OFFSET_NONE, false, NULL, NULL, NULL },
       DOCS_ONE,
       0.4f,
       VALUES_ADDED,
@@ -47,7 +47,7 @@ static const struct attend_case attend_cases[] = {
     { 13,
       7,
       3,
-      { 4, 16, true, KEY_OFFSET_NONE, false, NULL, NULL },
+      { 4, 16, true, KEY_OFFSET_NONE, false, NULL, NULL, NULL },
       DOCS_RAGGED,
       0.3f,
       VALUES_JOINED,
@@ -55,7 +55,7 @@ static const struct attend_case attend_cases[] = {
     { 17,
       29,
       5,
-      { 3, 12, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
+      { 3, 12, false, KEY_OFFSET_QUARTERS, false, NULL, NULL, NULL },
       DOCS_UNITS,
       0.3f,
       VALUES_JOINED,
@@ -63,7 +63,7 @@ static const struct attend_case attend_cases[] = {
     { 7,
       4,
       7,
-      { 2, 16, true, KEY_OFFSET_QUARTERS, false, NULL, NULL },
+      { 2, 16, true, KEY_OFFSET_QUARTERS, false, NULL, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_ADDED,
@@ -71,7 +71,7 @@ static const struct attend_case attend_cases[] = {
     { 31,
       11,
       3,
-      { 6, 4, false, KEY_OFFSET_NONE, false, NULL, NULL },
+      { 6, 4, false, KEY_OFFSET_NONE, false, NULL, NULL, NULL },
       DOCS_RAGGED,
       1.0f,
       VALUES_JOINED,
@@ -79,7 +79,7 @@ static const struct attend_case attend_cases[] = {
     { 1,
       2,
       0,
-      { 1, 16, false, KEY_OFFSET_HALF, true, NULL, NULL },
+      { 1, 16, false, KEY_OFFSET_HALF, true, NULL, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_JOINED,
@@ -87,7 +87,7 @@ static const struct attend_case attend_cases[] = {
     { 13,
       7,
       9,
-      { 3, 8, false, KEY_OFFSET_HALF, true, NULL, NULL },
+      { 3, 8, false, KEY_OFFSET_HALF, true, NULL, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_APART,
@@ -95,7 +95,7 @@ static const struct attend_case attend_cases[] = {
     { 7,
       4,
       33,
-      { 2, 16, true, KEY_OFFSET_HALF, true, NULL, NULL },
+      { 2, 16, true, KEY_OFFSET_HALF, true, NULL, NULL, NULL },
       DOCS_ONE,
       0.7f,
       VALUES_JOINED,
@@ -103,7 +103,7 @@ static const struct attend_case attend_cases[] = {
     { 17,
       0,
       20,
-      { 2, 8, false, KEY_OFFSET_HALF, false, NULL, NULL },
+      { 2, 8, false, KEY_OFFSET_HALF, false, NULL, NULL, NULL },
       DOCS_MIXED,
       0.4f,
       VALUES_JOINED,
@@ -111,7 +111,7 @@ static const struct attend_case attend_cases[] = {
     { 150,
       0,
       20,
-      { 2, 8, false, KEY_OFFSET_QUARTERS, false, NULL, NULL },
+      { 2, 8, false, KEY_OFFSET_QUARTERS, false, NULL, NULL, NULL },
       DOCS_MIXED,
       0.5f,
       VALUES_JOINED,
@@ -119,7 +119,7 @@ static const struct attend_case attend_cases[] = {
     { 149,
       0,
       70,
-      { 1, 16, false, KEY_OFFSET_NONE, false, NULL, NULL },
+      { 1, 16, false, KEY_OFFSET_NONE, false, NULL, NULL, NULL },
       DOCS_ONE,
       0.3f,
       VALUES_APART,
@@ -127,7 +127,7 @@ static const struct attend_case attend_cases[] = {
     { 90,
       0,
       33,
-      { 4, 4, true, KEY_OFFSET_NONE, false, NULL, NULL },
+      { 4, 4, true, KEY_OFFSET_NONE, false, NULL, NULL, NULL },
       DOCS_MIXED,
       0.7f,
       VALUES_ADDED,
@@ -135,7 +135,7 @@ static const struct attend_case attend_cases[] = {
     { 19,
       0,
       0,
-      { 2, 8, true, KEY_OFFSET_NONE, false, NULL, NULL },
+      { 2, 8, true, KEY_OFFSET_NONE, false, NULL, NULL, NULL },
       DOCS_ONE,
       0.5f,
       VALUES_JOINED,
@@ -300,7 +300,7 @@ static void test_positions(bool paired)
 {
     enum { T = 3, H = 4, E = 4, D = H * E };
     struct ops *o = cpu();
-    struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false, NULL, NULL };
+    struct qkv_shape s = { H, E, paired, KEY_OFFSET_NONE, false, NULL, NULL, NULL };
     struct rope r = { floats(o, 2 * T, 2, NULL) };
     struct tensor in = floats(o, T, 3 * D, NULL), q = floats(o, T, D, NULL);
     struct tensor k = floats(o, T, D, NULL), v = floats(o, T, D, NULL);
@@ -328,7 +328,7 @@ static void test_turn(void)
 {
     enum { E = 4 };
     struct ops *o = cpu();
-    struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false, NULL, NULL };
+    struct qkv_shape s = { 1, E, false, KEY_OFFSET_NONE, false, NULL, NULL, NULL };
     struct rope r = { floats(o, 1, 2, (float[]){ 0, 1 }) };
     struct tensor in = floats(o, 1, 3 * E, (float[]){ 1, 2, 3, 4, 4, 3, 2, 1, 0, 0, 0, 0 });
     struct tensor q = floats(o, 1, E, NULL), k = floats(o, 1, E, NULL), v = floats(o, 1, E, NULL);
@@ -357,7 +357,7 @@ static void test_key_offset(enum key_offset offset)
                                       { 1, -1, 1, -1, -1, -1, -1, -1 } };
     const float(*want)[E] = offset == KEY_OFFSET_HALF ? half : quarters;
     struct ops *o = cpu();
-    struct qkv_shape s = { 1, E, false, offset, false, NULL, NULL };
+    struct qkv_shape s = { 1, E, false, offset, false, NULL, NULL, NULL };
     struct rope r = { floats(o, T, 4, (float[]){ 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0 }) };
     struct tensor in = floats(o, T, 3 * E, NULL), q = floats(o, T, E, NULL);
     struct tensor k = floats(o, T, E, NULL), v = floats(o, T, E, NULL);
