@@ -6,6 +6,7 @@
  *   linear_t, linear_t_bwd_w   the same with w (I,O): y = scale x w (+ residual), g = x^T dy
  *   linear_t_fp8  y = scale f x8 w8^T (+ residual), e4m3 operands, w8 (O,I); f of two scales (fp8.md 3).
  *                 On Hopper sm90/gemm.cu, elsewhere cuBLASLt
+ *   linear_fp8    the same of x, whose codes are made here: 3 T I bytes
  *
  *   linear_bwd_fp8   linear_bwd_w and linear_bwd_x of codes (fp8.md 7): dy's are there (or made here, 3 T O bytes),
  *                    x's, transposed, are made here, 3 T I bytes (113 MB at T = 49152, I = 768: 27 us at 4.25
@@ -187,6 +188,27 @@ void gpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
     else if (!c->failed && CUDA_NEED(c, x8.cols % 16 == 0 && y.cols % 16 == 0,
                                      "fp8 products have widths of multiples of 16"))
         cuda_gemm_codes(c, y, x8, unit ? unit : c->post_unit, w8, scale, residual);
+}
+
+void gpu_linear_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                    struct fp8_weight w8, const real *scale, struct tensor residual)
+{
+    struct cuda_ops *c = cuda_of(o);
+    struct tensor x8 = tensor_of(NULL, DT_E4M3, x.rows, x.cols);
+
+    if (!c->fp8) {
+        gpu_linear(o, y, x, w, scale, residual);
+        return;
+    }
+    if (c->failed || !x.rows ||
+        !CUDA_NEED(c, x.cols % 16 == 0 && y.cols % 16 == 0,
+                   "fp8 products have widths of multiples of 16"))
+        return;
+    x8.data = cuda_workspace(c, tensor_bytes(x8));
+    if (!x8.data)
+        return;
+    head_quantize(c, x8, {}, x, 1);
+    cuda_gemm_codes(c, y, x8, c->one, w8, scale, residual);
 }
 
 /* -- the product whose scale has a gradient ------------------------------------------ */

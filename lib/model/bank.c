@@ -23,7 +23,8 @@ int64_t layers_fp8_bytes(const struct recipe *r)
     int64_t half = i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
     for (int k = 0; k < r->n_layers && r->precision.attn.fp8; k++)
         qkv += r->layers[k].attention != ATTN_NONE;
-    qkv *= 3LL * r->model.width * r->model.width * (1 + r->precision.attn.backward_fp8);
+    qkv *= (3LL * (1 + r->precision.attn.backward_fp8) + r->precision.attn.out_fp8) *
+           r->model.width * r->model.width;
     return half * (recipe_mlp_copies(r) + (r->precision.mlp.down_fp8 != DOWN_BF16) +
                    r->precision.mlp.backward_fp8) +
            qkv;

@@ -19,7 +19,7 @@ static bool follows(const struct model *m, int before, int i)
            attention_row(m, i) == attention_row(m, before) + 4LL * m->recipe->model.width;
 }
 
-/* Makes the copies in fp8 of layer i's Q, K, V (fp8.md 6), and of the layers' after it whose matrices follow in
+/* Makes the copies in fp8 of layer i's Q, K, V (fp8.md 6), of O where it has one (fp8.md 9), and of the layers' after it whose matrices follow in
  * the bank; nothing where an earlier layer has made them so. */
 static void attention_copies(struct model *m, int i)
 {
@@ -46,6 +46,14 @@ static void attention_copies(struct model *m, int i)
     q.stride = 4LL * r->model.width;
     m->ops->quantize_matrices(m->ops, &q,
                               apart ? attention_weight(m, i, false).qkv : attention_bank(m, i)->w);
+    if (!m->out8.codes.data)
+        return;
+    struct fp8_matrices out = m->out8;
+    out.codes = tensor_rows(out.codes, at * out.rows, n * out.rows);
+    out.scale += at;
+    out.first = apart ? 0 : q.first + q.rows;
+    m->ops->quantize_matrices(m->ops, &out,
+                              apart ? attention_weight(m, i, false).o : attention_bank(m, i)->w);
 }
 
 /* Attn(y), record-61.md 2.4; plus the stream, where no mix adds it. */
@@ -108,9 +116,14 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     }
     if (coefs.any)
         o->head_coefs(o, l->gated, m->cache ? l->gated : l->composed, heads, &coefs.head);
-    biased_linear(o, stream_tensor(a, product->out),
-                  gated || coefs.any || m->cache ? l->gated : l->composed, w.o, p->out[i].value,
-                  layer_vector(p->o_bias, i, false), stream_tensor(a, product->residual));
+    struct tensor result = gated || coefs.any || m->cache ? l->gated : l->composed;
+    struct tensor out = stream_tensor(a, product->out),
+                  residual = stream_tensor(a, product->residual);
+    if (a->train && m->recipe->precision.attn.out_fp8)
+        o->linear_fp8(o, out, result, w.o, out_weight8(m, i), p->out[i].value, residual);
+    else
+        biased_linear(o, out, result, w.o, p->out[i].value, layer_vector(p->o_bias, i, false),
+                      residual);
 }
 
 struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned)

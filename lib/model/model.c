@@ -439,6 +439,11 @@ static void take_qkv8(struct model *m)
     if (r->precision.attn.backward_fp8)
         q->turned = taken(m, DT_E4M3, n * d, 3 * d, "attention's matrices in fp8");
     q->scale = m->ops->alloc(m->ops, (size_t)n * sizeof *q->scale, "their scales");
+    if (!r->precision.attn.out_fp8)
+        return;
+    m->out8 = (struct fp8_matrices){ .rows = d, .stride = 4 * d, .exact = true };
+    m->out8.codes = taken(m, DT_E4M3, n * d, d, "attention's matrices in fp8");
+    m->out8.scale = m->ops->alloc(m->ops, (size_t)n * sizeof *q->scale, "their scales");
 }
 
 int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, int64_t positions)
@@ -687,6 +692,13 @@ struct fp8_weight attention_weight8(const struct model *m, int i, bool turned)
     return (struct fp8_weight){ turned ? bank_rows(q->turned, m->recipe->model.width, at)
                                        : bank_rows(q->codes, q->rows, at),
                                 q->scale + at };
+}
+
+struct fp8_weight out_weight8(const struct model *m, int i)
+{
+    int at = attention_codes(m, i);
+
+    return (struct fp8_weight){ bank_rows(m->out8.codes, m->out8.rows, at), m->out8.scale + at };
 }
 
 struct tensor layer_vector(const struct param *p, int i, bool grad)

@@ -116,6 +116,7 @@ struct model {
     struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V lie in several banks */
     struct tensor qkv_b, qkv_bg; /* (1,3D) of each: their biases */
     struct fp8_matrices qkv8; /* copies in fp8 of Q, K, V of each layer that attends; or none */
+    struct fp8_matrices out8; /* of O; or none */
     struct tensor unit, dunit; /* (H,12): the gates of logits, and a gradient that nothing reads */
     struct step_schedule schedule;
     double attn_scale;
@@ -191,6 +192,8 @@ struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned);
 int attention_codes(const struct model *m, int i);
 /* The copy in fp8 of layer i's Q, K, V together. */
 struct fp8_weight attention_weight8(const struct model *m, int i, bool turned);
+/* The copy of its O. */
+struct fp8_weight out_weight8(const struct model *m, int i);
 /* Returns what codes of the gradients of projections are multiplied by, with this run's micro-batches. */
 real attention_gradient_scale(const struct model *m);
 void model_forward(struct model *m, struct acts *a, const struct batch *b);

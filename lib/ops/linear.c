@@ -56,6 +56,35 @@ void cpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
               x8.cols, start_from(y, residual), real_ptr(y), y.cols);
 }
 
+/* Returns x's codes for this scale as numbers, in that scratch slot. */
+static const real *coded(struct ops *o, int slot, struct tensor x, real scale)
+{
+    const real *from = real_ptr(x);
+    int64_t n = tensor_count(x);
+    real *q = cpu_scratch(o, slot, n);
+
+    for (int64_t i = 0; i < n && !cpu_failed(o); i++)
+        q[i] = e4m3_round((float)(from[i] / scale));
+    return q;
+}
+
+void cpu_linear_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                    struct fp8_weight w8, const real *scale, struct tensor residual)
+{
+    const real *xq, *wq;
+
+    if (DT_REAL != DT_F32) {
+        cpu_linear(o, y, x, w, scale, residual);
+        return;
+    }
+    assert(w8.codes.rows == y.cols && w8.codes.cols == x.cols && x.rows == y.rows);
+    xq = coded(o, 0, x, 1);
+    wq = cpu_code_view(o, 1, w8.codes);
+    if (!cpu_failed(o))
+        real_gemm(o, false, true, y.rows, y.cols, x.cols, *w8.scale * (scale ? *scale : 1), xq,
+                  x.cols, wq, x.cols, start_from(y, residual), real_ptr(y), y.cols);
+}
+
 void cpu_linear_codes(struct ops *o, struct tensor y, const struct fp8_operands *in,
                       const real *scale)
 {
@@ -103,18 +132,6 @@ void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tens
                       struct tensor x, struct tensor w, const real *scale, bool add)
 {
     weight_grad(o, dw, dscale, 1, dy, x, w, scale, add);
-}
-
-/* Returns x's codes for this scale as numbers, in that scratch slot. */
-static const real *coded(struct ops *o, int slot, struct tensor x, real scale)
-{
-    const real *from = real_ptr(x);
-    int64_t n = tensor_count(x);
-    real *q = cpu_scratch(o, slot, n);
-
-    for (int64_t i = 0; i < n && !cpu_failed(o); i++)
-        q[i] = e4m3_round((float)(from[i] / scale));
-    return q;
 }
 
 void cpu_linear_bwd_fp8(struct ops *o, struct tensor dx, struct tensor dw, real *dscale,

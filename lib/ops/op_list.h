@@ -113,6 +113,10 @@ OPW(linear_relu2_fp8, struct tensor post, struct tensor post8, struct tensor x, 
  * and w. */
 OP(linear_t_fp8, struct tensor y, struct tensor x, struct tensor w, struct tensor x8,
    const real *unit, struct fp8_weight w8, const real *scale, struct tensor residual);
+/* linear of codes: y = scale *w8.scale x8 w8^T (+ residual), x8 = e4m3(x), w8 (O,I) (fp8.md 9). On a GPU without fp8,
+ * and in f64: linear of x and w. */
+OPW(linear_fp8, struct tensor y, struct tensor x, struct tensor w, struct fp8_weight w8,
+    const real *scale, struct tensor residual);
 /* x8 = e4m3(x (1 / s)), s = *scale, where that is 0 1, saturating at 448; *most = max(*most, max x). x (T,F) >= 0;
  * *scale is made s. On a GPU without fp8, and in f64: nothing (fp8.md 5). */
 OP(delayed_codes, struct tensor x8, struct tensor x, real *scale, real *most);

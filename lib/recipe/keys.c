@@ -170,6 +170,7 @@ static const struct key keys[] = {
     { "precision", "attn", K_TRUTH, F(precision.attn.fp8), 0, 0, "bf16", "bf16|fp8" },
     { "precision", "attn_backward", K_TRUTH, F(precision.attn.backward_fp8), 0, 0, "bf16",
       "bf16|fp8" },
+    { "precision", "attn_out", K_TRUTH, F(precision.attn.out_fp8), 0, 0, "bf16", "bf16|fp8" },
     { "precision", "attn_input_scale", K_REAL, F(precision.attn.x_scale), 1e-12, 1e12, "8/448",
       NULL },
     { "precision", "attn_gradient_scale", K_REAL, F(precision.attn.g_scale), 1e-12, 1e12, "1/448",
@@ -204,6 +205,7 @@ static const char *const quiet[] = { "model.rope_windows",
                                      "precision.mlp_grads",
                                      "precision.attn",
                                      "precision.attn_backward",
+                                     "precision.attn_out",
                                      "precision.attn_input_scale",
                                      "precision.attn_gradient_scale",
                                      "model.compose_window",
@@ -699,6 +701,10 @@ static int check_precision(struct recipe *r)
         return recipe_error(r, recipe_find(r, "precision", "attn_backward"),
                             "the gradients' products are in fp8 where the projections are: attn = "
                             "fp8");
+    if (r->precision.attn.out_fp8 && (!r->precision.attn.fp8 || recipe_param(r, "o_bias") >= 0))
+        return recipe_error(r, recipe_find(r, "precision", "attn_out"),
+                            "the output projection is in fp8 where the others are, attn = fp8, "
+                            "without a bias");
     if (r->precision.attn.fp8 && recipe_param(r, "qkv_bias") >= 0)
         return recipe_error(r, recipe_find(r, "precision", "attn"),
                             "projections in fp8 have no biases, and the recipe has 'qkv_bias'");

@@ -343,6 +343,7 @@ struct recipe {
         struct {
             bool fp8; /* projections to q, k, v in training; in bf16 on a GPU without fp8 */
             bool backward_fp8; /* with it, both products of their gradients */
+            bool out_fp8; /* with it, the output projection */
             double x_scale, g_scale; /* of codes of the input, of the gradient at one micro-batch */
         } attn;
         double weight_scale; /* of weights in e4m3 whose codes no head reads; 0: each row's own */

@@ -205,8 +205,9 @@ static struct floor floor_of(const struct streams *s, const struct step_schedule
     int in_fp8 = (r->precision.mlp.fp8 != MLP_BF16) + (r->precision.mlp.down_fp8 != DOWN_BF16) +
                  2 * r->precision.mlp.backward_fp8 + r->precision.mlp.grads;
     int qkv_in_fp8 = r->precision.attn.fp8 + 2 * r->precision.attn.backward_fp8;
-    double fp8 = in_fp8 * 2 * T * layers * d * r->model.mlp_width +
-                 qkv_in_fp8 * 2 * T * attn * 3 * d * d; /* of products */
+    double fp8 =
+        in_fp8 * 2 * T * layers * d * r->model.mlp_width +
+        (3 * qkv_in_fp8 + r->precision.attn.out_fp8) * 2 * T * attn * d * d; /* of products */
     double head = 6 * T * d * r->model.vocab;
     double moved = passes * T * d * at->element +
                    T * r->model.vocab * (r->precision.head.fp8 ? at->logit_fp8 : at->logit);

@@ -480,6 +480,9 @@ static void products(int T)
     });
     row("linear out + residual", 10, 0, A, 0,
         [&](int i) { o->linear(o, sets[i].y, sets[i].x, wo, num, sets[i].y); });
+    struct fp8_weight out_8 = { codes_in(filled(D, D, 1)), num };
+    row("linear_fp8 out + residual", 0, 3.0 * T * D, 0, A,
+        [&](int i) { o->linear_fp8(o, sets[i].y, sets[i].x, wo, out_8, num, sets[i].y); });
     row("linear_bwd_x out", 10, 0, A, 0,
         [&](int i) { o->linear_bwd_x(o, sets[i].y, sets[i].x, wo, num, false); });
     row("linear_bwd_w out", 10, 0, A, 0,

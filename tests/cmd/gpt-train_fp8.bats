@@ -116,6 +116,11 @@ same_states() { diff -r -x MANIFEST -x recipe.txt -x log.txt "$1" "$2"; }
                    if (!(d <= 0.01 * a[2])) exit 1; n++ } END { exit !(n == 11 && other > 5) }'
         diff <(losses bf16.log | grep -m 1 val_loss) <(losses $what.log | grep -m 1 val_loss)
     done
+    train -s precision.attn=fp8 -s precision.attn_out=fp8 > out.log
+    paste <(losses forward.log | grep train_loss) <(losses out.log | grep train_loss) |
+        awk '{ split($2, a, ":"); split($4, b, ":"); d = a[2] - b[2]; if (d < 0) d = -d; if (d > 0) other++;
+               if (!(d <= 0.01 * a[2])) exit 1; n++ } END { exit !(n == 11 && other > 5) }'
+    diff <(losses bf16.log | grep -m 1 val_loss) <(losses out.log | grep -m 1 val_loss)
     run ! diff <(losses forward.log) <(losses both.1.log)
     run worst_difference both.1.log both.2.log
     [ "${output% *}" -eq 11 ]

@@ -89,7 +89,7 @@ refused() { # CODE MESSAGE OPTION...
         read -r gpu path fp8 block mlp <<< "$case"
         set=(--gpu-path "$path" -s "precision.head_fp8=$fp8" -s "precision.head_block=$block" -s "precision.mlp=$mlp"
              -s "precision.mlp_down=$mlp" -s "precision.mlp_backward=$mlp" -s "precision.attn=$mlp"
-             -s "precision.attn_backward=$mlp" -s "precision.mlp_grads=${mlp/fp8/both}")
+             -s "precision.attn_backward=$mlp" -s "precision.attn_out=$mlp" -s "precision.mlp_grads=${mlp/fp8/both}")
         GPT_EMU_GPU=$gpu train "${set[@]}" > "$BATS_TEST_TMPDIR/log"
         taken=$(sed -n 's/^peak memory allocated: \([0-9]*\) .*/\1/p' "$BATS_TEST_TMPDIR/log")
         sum=$(GPT_EMU_GPU=$gpu train --plan "${set[@]}" | awk '$1 == "sum" { print $2 }')

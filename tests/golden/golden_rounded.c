@@ -169,6 +169,13 @@ static void linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct
     rounded(y);
 }
 
+static void linear_fp8(struct ops *o, struct tensor y, struct tensor x, struct tensor w,
+                       struct fp8_weight w8, const real *scale, struct tensor residual)
+{
+    cpu.linear_fp8(o, y, x, w, w8, scale, residual);
+    rounded(y);
+}
+
 static void linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8,
                              struct tensor x, struct tensor w, struct fp8_weight w8)
 {
@@ -330,6 +337,7 @@ int golden_rounded_ops(struct ops **o, uint64_t seed)
     t->linear_relu2 = linear_relu2;
     t->linear_relu2_fp8 = linear_relu2_fp8;
     t->linear_t_fp8 = linear_t_fp8;
+    t->linear_fp8 = linear_fp8;
     t->mlp_bwd_fp8 = mlp_bwd_fp8;
     t->linear_relu2_bwd = linear_relu2_bwd;
     t->qkv = qkv;

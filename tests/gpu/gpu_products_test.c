@@ -191,6 +191,32 @@ static void test_down_fp8(int tokens, int hidden, int width, bool scaled, bool r
     same_bf16("y", y);
 }
 
+/* The output projection, of codes made on the way. */
+static void test_out_fp8(int tokens, int width, bool residual)
+{
+    struct both w = weight(4 * width, width, 0.02), x = drawn(tokens, width, 1);
+    struct both codes = blank_as(DT_E4M3, DT_E4M3, width, width), of = number(0);
+    struct both y = blank(tokens, width), r = residual ? drawn(tokens, width, 1) : none;
+    struct both scale = number(-0.6);
+
+    snprintf(label, sizeof label, "out_fp8 T=%d D=%d residual=%d", tokens, width, residual);
+    ON_BOTH
+    {
+        struct fp8_matrices q = { .codes = ON(codes, o),
+                                  .scale = REAL(of, o),
+                                  .first = 3 * width,
+                                  .rows = width,
+                                  .stride = 4 * width,
+                                  .exact = true };
+        struct fp8_weight w8 = { q.codes, q.scale };
+        o->quantize_matrices(o, &q, ON(w, o));
+        o->linear_fp8(o, ON(y, o), ON(x, o), tensor_rows(ON(w, o), 3 * width, width), w8,
+                      REAL(scale, o), ON(r, o));
+    }
+    same("codes", codes, 0, 0);
+    same_bf16("y", y);
+}
+
 /* Attention's projections in fp8, and their gradients: both devices have the same codes, and what is left is
  * bf16's rounding and the tensor cores' of sums. The first of x and dy saturate. add: dy's codes are made before. */
 static void test_projections_fp8(int tokens, int heads, int size, bool table, bool add)
@@ -664,6 +690,8 @@ static void test_small(void)
         test_down_fp8(500, 400, 144, false, true);
     }
     if (check_of("qkv linear quantize")) {
+        test_out_fp8(1, 16, false);
+        test_out_fp8(333, 144, true);
         test_projections_fp8(1, 1, 32, false, false);
         test_projections_fp8(37, 3, 64, true, true);
         test_projections_fp8(331, 2, 128, true, true);
@@ -689,6 +717,7 @@ static void test_real(void)
     if (check_of("bias linear"))
         test_bias(2048, 768, 3072, DT_F32, true);
     if (check_of("qkv linear quantize")) {
+        test_out_fp8(2048, 768, true);
         test_projections_fp8(2048, 6, 128, true, true);
         test_projections_fp8(2048, 6, 128, false, false);
     }

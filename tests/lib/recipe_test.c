@@ -116,6 +116,7 @@ static void test_refused(void)
     refuse("precision.mlp_grads=both", GPT_USAGE, "mlp_backward = fp8");
     refuse("precision.mlp_grads=fp8", GPT_USAGE, "bf16|up|both");
     refuse("precision.attn_backward=fp8", GPT_USAGE, "where the projections are: attn = fp8");
+    refuse("precision.attn_out=fp8", GPT_USAGE, "where the others are, attn = fp8");
     refuse("precision.attn=e4m3", GPT_USAGE, "bf16|fp8");
     refuse("precision.attn_input_scale=0", GPT_USAGE, "attn_input_scale");
     refuse("precision.head_weight=f8", GPT_USAGE, "expected bf16|fp8, found 'f8'");

@@ -97,15 +97,41 @@ static void test_in_place(void)
     o->free(o);
 }
 
+/* Codes of x keep 4 bits: 17 lies between 16 and 18, of which 16 is even; 600 saturates; 2^-11 is nothing. Codes of w
+ * are its numbers over 1 / 448 of the greatest: 448 and 32.5 / 448 of it, which is 32. */
+static void test_codes(void)
+{
+    struct ops *o = cpu();
+    real half = 0.5f;
+    struct tensor x = floats(o, 2, 2, (float[]){ 17, 600, 0x1p-11f, 1 });
+    struct tensor w = bf16s(o, 4, (float[]){ 1.75f, 65 / 512.0f, -1.75f, 0 });
+    struct tensor y = floats(o, 2, 2, (float[]){ 1, 2, 3, 4 });
+    struct fp8_matrices q = { .codes = tensor_of(o->alloc(o, 4, "codes"), DT_E4M3, 2, 2),
+                              .scale = o->alloc(o, sizeof(real), "its scale"),
+                              .rows = 2,
+                              .stride = 2,
+                              .exact = true };
+
+    o->quantize_matrices(o, &q, tensor_shape(w, 2, 2));
+    CHECK(*q.scale == 0x1p-8f);
+    o->linear_fp8(o, y, x, w, (struct fp8_weight){ q.codes, q.scale }, &half, y);
+    CHECK(f32_at(y, 0) == 1 + 0.5f * (16 * 1.75f + 448 * 0.125f));
+    CHECK(f32_at(y, 1) == 2 - 0.5f * 16 * 1.75f);
+    CHECK(f32_at(y, 2) == 3 + 0.5f * 0.125f && f32_at(y, 3) == 4);
+    CHECK_OK(o->status(o));
+    o->free(o);
+}
+
 static void by_hand(void)
 {
+    test_codes();
     test_one_rounding();
     test_rounded_product();
     test_in_place();
 }
 
 const struct op_test linear_test = {
-    .name = "linear",
+    .name = "linear linear_fp8",
     .cases = { { linear_make, COUNT(linear_shapes) } },
     .by_hand = by_hand,
 };
