@@ -599,6 +599,12 @@ static void heads(int T, const struct batch *b)
     });
     row("attention_bwd", 8, 0, 10.0 * E * pairs, 0,
         [&](int i) { attention_bwd(sets[i], plain, a); });
+    row("attention_bwd, codes", 0, 0, 10.0 * E * pairs, 0, [&](int i) {
+        struct fp8_gradient g8 = { codes_in(sets[i].dx3), 1.0f / 448 };
+        struct qk_made coded = plain;
+        coded.shape.dqkv8 = &g8;
+        attention_bwd(sets[i], coded, a);
+    });
     row("attention_bwd half offset", 2, 0, 10.0 * E * pairs, 0,
         [&](int i) { attention_bwd(sets[i], split, a); });
 }

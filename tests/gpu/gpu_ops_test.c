@@ -770,6 +770,7 @@ static void test_small(void)
         test_qkv(40, 7, 128, false, KEY_OFFSET_HALF, false, false, VALUES_APART, false);
         test_qkv(40, 3, 128, false, KEY_OFFSET_NONE, false, false, VALUES_JOINED, true);
         test_qkv(61, 4, 32, false, KEY_OFFSET_NONE, true, false, VALUES_APART, true);
+        test_qkv(77, 2, 128, true, KEY_OFFSET_NONE, false, false, VALUES_JOINED, false);
     }
     if (check_of("head_loss")) {
         test_head(1, 16, 32, 3, false, false, 0, false);
@@ -845,6 +846,7 @@ static void test_real(void)
         test_qkv(2048, 6, 128, false, KEY_OFFSET_QUARTERS, true, false, VALUES_ADDED, false);
         test_qkv(2048, 6, 128, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED, false);
         test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false, VALUES_APART, false);
+        test_qkv(2048, 6, 128, false, KEY_OFFSET_NONE, false, false, VALUES_JOINED, false);
         test_qkv(2048, 6, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED, false);
     }
     fresh();
