@@ -298,13 +298,19 @@ static size_t sum_bytes(const struct cuda_ops *c, struct tensor dw)
 
 void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s)
 {
-    scaled_args a = { dw.data,         dw.dtype == DT_F32,
-                      s->add,          c->ops.bf16_grads,
-                      s->sum,          s->unit,
-                      s->parts,        (const bf16 *)s->w.data,
-                      s->scale,        s->dscale,
-                      s->partial,      c->ticket,
-                      tensor_count(dw) };
+    scaled_args a = { .dw = dw.data,
+                      .dw_f32 = dw.dtype == DT_F32,
+                      .add = s->add,
+                      .round = c->ops.bf16_grads,
+                      .g = s->sum,
+                      .unit = s->unit,
+                      .parts = s->parts,
+                      .w = (const bf16 *)s->w.data,
+                      .scale = s->scale,
+                      .dscale = s->dscale,
+                      .partial = s->partial,
+                      .ticket = c->ticket,
+                      .n = tensor_count(dw) };
 
     if (c->failed || !a.n || !CUDA_NEED(c, a.n % 4 == 0, "weights come in multiples of 4 elements"))
         return;

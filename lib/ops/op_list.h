@@ -173,7 +173,8 @@ OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
    struct tensor table, const struct batch *b);
 /* dtable_rows (T,D) written: gradient of e_t, its part through a split gate included; dy12 (T,12)
  * added to: gradient of y's first 12 (split_gate: 6) channels through this gate. dqkv's last D columns are the
- * gradient of v: where dv (T,D) is given, written from it, with s->dqkv8 its codes. Without a table that is all. */
+ * gradient of v: where dv (T,D) is given, written from it. Without a table that is all. With s->dqkv8, and a
+ * dv, its codes are written there in place of dqkv. */
 OPW(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgate,
     struct tensor dy12, struct tensor dv, const struct qkv_shape *s, struct tensor y,
     struct tensor gate, struct tensor table, const struct batch *b);
@@ -195,8 +196,8 @@ OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct
    struct tensor alpha, const struct kv_cache *c, const struct attn_shape *s);
 /* dqkv (T,3D) written: the gradients of raw's q and k, from which qkv made q and k with m's shape, rotary
  * table and factors, and of v as `values` says. dq, dk, dv (T,D): scratch, but dv where v's gradient goes
- * there. With m's dqkv8 codes are written there, of what dqkv would hold. k has T + 1 rows with a key offset. delta (h,R) f32: sum over a head's channels of dout out,
- * from out_gate_bwd. */
+ * there. k has T + 1 rows with a key offset. delta (h,R) f32: sum over a head's channels of dout out,
+ * from out_gate_bwd. With m's dqkv8 codes of what dqkv would hold are written there, and dqkv is scratch. */
 OPW(attention_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
     enum values_grad values, struct tensor dout, struct tensor q, struct tensor k, struct tensor v,
     struct tensor lse, struct tensor delta, const struct attn_shape *s, const struct qk_made *m);
@@ -228,8 +229,8 @@ OP(head_coefs_bwd, struct tensor dx, struct tensor delta, struct tensor dout, st
 OP(compose, struct tensor out, struct tensor lse, struct tensor x, struct tensor q, struct tensor k,
    struct tensor v, const struct compose *c);
 /* dout passes to x unchanged. To the first 2D columns of dqkv and to dv (T,D) their part is added: behind
- * attention_bwd, whose m it takes, without dqkv8. dq, dk (T,D): scratch. The numbers' gradients are written. On a GPU dS and w2 Z are rounded to
- * bf16 before products. */
+ * attention_bwd, whose m it takes, without dqkv8. dq, dk (T,D): scratch. The numbers' gradients are written.
+ * On a GPU dS and w2 Z are rounded to bf16 before products. */
 OPW(compose_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
     struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse,
     const struct compose *c, const struct qk_made *m);

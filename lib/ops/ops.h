@@ -127,9 +127,9 @@ struct qkv_shape {
     bool split_gate; /* value gates see 6 channels of y and 6 of the value row */
     const struct kv_cache *cache; /* NULL, or where k and v go */
     const struct fp8_operands *fp8; /* of the projection; NULL: its operands are x and w */
-    const struct fp8_gradient
-        *dqkv8; /* NULL, or what attention_bwd and value_bwd write in place of dqkv: not on a
-                                       GPU without fp8, and not in f64 */
+    /* NULL, or where attention_bwd and value_bwd write the gradient of raw, in place of dqkv; not on a GPU
+     * without fp8, and not in f64. */
+    const struct fp8_gradient *dqkv8;
 };
 
 /* How op qkv made q and k: what their gradients need. */
