@@ -2,6 +2,9 @@
 
 #include <math.h>
 #include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 /* Constants of Philox 4x32 (Salmon, Moraes, Dror, Shaw: "Parallel random
  * numbers: as easy as 1, 2, 3", SC 2011): two multipliers, two Weyl increments. */
@@ -115,33 +118,89 @@ float rng_normal(const struct rng *r, uint64_t index)
 
 enum { WIDE = 64 };
 
-/* Words of WIDE indices, round by round. */
-static void wide_block(const struct rng *r, uint64_t first, uint32_t w[4][WIDE])
+#ifdef __AVX2__
+
+/* The words of four indices, each in the lower half of a lane: a product reads lower halves alone, so what else
+ * stands in the upper ones does not matter. */
+struct lanes {
+    __m256i c0, c1, c2, c3;
+};
+
+static inline struct lanes lanes_of(const struct rng *r, __m256i index)
 {
-    uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
+    return (struct lanes){ index, _mm256_srli_epi64(index, 32),
+                           _mm256_set1_epi64x((int64_t)(r->stream & UINT32_MAX)),
+                           _mm256_set1_epi64x((int64_t)(r->stream >> 32)) };
+}
+
+static inline void lanes_round(struct lanes *x, __m256i k0, __m256i k1)
+{
+    __m256i p0 = _mm256_mul_epu32(x->c0, _mm256_set1_epi64x(MUL0));
+    __m256i p1 = _mm256_mul_epu32(x->c2, _mm256_set1_epi64x(MUL1));
+    x->c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), x->c1), k0);
+    x->c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), x->c3), k1);
+    x->c1 = p1;
+    x->c3 = p0;
+}
+
+/* Stores lower halves: those of a are elements 0, 1, 4, 5, those of b 2, 3, 6, 7. */
+static inline void store_eight(uint32_t *out, __m256i a, __m256i b)
+{
+    __m256 both = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
+    _mm256_storeu_si256((__m256i *)out, _mm256_castps_si256(both));
+}
+
+/* First and second words of WIDE indices. */
+static void wide_block(const struct rng *r, uint64_t first, uint32_t w[2][WIDE])
+{
+    for (int j = 0; j < WIDE; j += 8) {
+        __m256i at = _mm256_set1_epi64x((int64_t)(first + (uint64_t)j));
+        struct lanes a = lanes_of(r, _mm256_add_epi64(at, _mm256_setr_epi64x(0, 1, 4, 5)));
+        struct lanes b = lanes_of(r, _mm256_add_epi64(at, _mm256_setr_epi64x(2, 3, 6, 7)));
+        uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32);
+        for (int i = 0; i < ROUNDS; i++, k0 += WEYL0, k1 += WEYL1) {
+            __m256i key0 = _mm256_set1_epi64x(k0), key1 = _mm256_set1_epi64x(k1);
+            lanes_round(&a, key0, key1);
+            lanes_round(&b, key0, key1);
+        }
+        store_eight(w[0] + j, a.c0, b.c0);
+        store_eight(w[1] + j, a.c1, b.c1);
+    }
+}
+
+#else
+
+/* First and second words of WIDE indices, round by round. */
+static void wide_block(const struct rng *r, uint64_t first, uint32_t w[2][WIDE])
+{
+    uint32_t k0 = (uint32_t)r->seed, k1 = (uint32_t)(r->seed >> 32), c2[WIDE], c3[WIDE];
     for (int j = 0; j < WIDE; j++) {
         uint64_t index = first + (uint64_t)j;
         w[0][j] = (uint32_t)index, w[1][j] = (uint32_t)(index >> 32);
-        w[2][j] = (uint32_t)r->stream, w[3][j] = (uint32_t)(r->stream >> 32);
+        c2[j] = (uint32_t)r->stream, c3[j] = (uint32_t)(r->stream >> 32);
     }
     for (int i = 0; i < ROUNDS; i++, k0 += WEYL0, k1 += WEYL1)
         for (int j = 0; j < WIDE; j++)
-            philox_round(&w[0][j], &w[1][j], &w[2][j], &w[3][j], k0, k1);
+            philox_round(&w[0][j], &w[1][j], &c2[j], &c3[j], k0, k1);
 }
+
+#endif
 
 void rng_uniforms(const struct rng *r, uint64_t first, int64_t n, float *out)
 {
-    uint32_t w[4][WIDE];
+    uint32_t w[2][WIDE];
+    float u[WIDE];
     for (int64_t i = 0; i < n; i += WIDE) {
         wide_block(r, first + (uint64_t)i, w);
-        for (int64_t j = 0; j < WIDE && i + j < n; j++)
-            out[i + j] = uniform(w[0][j]);
+        for (int j = 0; j < WIDE; j++)
+            u[j] = uniform(w[0][j]);
+        memcpy(out + i, u, (size_t)(n - i < WIDE ? n - i : WIDE) * sizeof *u);
     }
 }
 
 void rng_normals(const struct rng *r, uint64_t first, int64_t n, float *out)
 {
-    uint32_t w[4][WIDE];
+    uint32_t w[2][WIDE];
     float z[WIDE];
     for (int64_t i = 0; i < n; i += WIDE) {
         wide_block(r, first + (uint64_t)i, w);

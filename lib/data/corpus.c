@@ -177,44 +177,81 @@ static bool is_tokenizer(const struct corpus *c, const struct manifest *m)
 
 /* --- which files train and which validate --- */
 
-/* Files of --val, by device and inode. */
-struct elsewhere {
-    struct stat *file;
-    int n;
+/* A file that may have several names. */
+struct file_id {
+    dev_t device;
+    ino_t inode;
+    int i; /* its shard */
 };
 
-static int open_one(struct corpus *c, const char *data, enum split split,
-                    const struct corpus_choice *choice, const struct elsewhere *val);
+static int by_file(const void *a, const void *b)
+{
+    const struct file_id *x = a, *y = b;
 
-static int find_elsewhere(struct elsewhere *e, const struct corpus_choice *choice)
+    return x->device != y->device ? x->device < y->device ? -1 : 1
+           : x->inode != y->inode ? x->inode < y->inode ? -1 : 1
+                                  : 0;
+}
+
+static int by_file_and_shard(const void *a, const void *b)
+{
+    const struct file_id *x = a, *y = b;
+    int order = by_file(a, b);
+
+    return order ? order : x->i - y->i;
+}
+
+static bool identify(const char *path, int i, struct file_id *f)
+{
+    struct stat st;
+
+    if (stat(path, &st))
+        return false;
+    *f = (struct file_id){ st.st_dev, st.st_ino, i };
+    return true;
+}
+
+/* Files by device and inode, sorted. */
+struct files {
+    struct file_id *file;
+    size_t n;
+};
+
+/* Lists the files of c's shards that can be looked up; the caller frees e->file. */
+static int identify_all(const struct corpus *c, struct files *e)
+{
+    *e = (struct files){ .file = calloc((size_t)c->n + 1, sizeof *e->file) };
+    if (!e->file)
+        return err_memory();
+    for (int i = 0; i < c->n; i++)
+        e->n += identify(c->shard[i].path, i, &e->file[e->n]);
+    qsort(e->file, e->n, sizeof *e->file, by_file_and_shard);
+    return 0;
+}
+
+static int open_one(struct corpus *c, const char *data, enum split split,
+                    const struct corpus_choice *choice, const struct files *val);
+
+static int find_elsewhere(struct files *e, const struct corpus_choice *choice)
 {
     struct corpus c;
     int rc;
 
-    *e = (struct elsewhere){ 0 };
+    *e = (struct files){ 0 };
     if (!choice->val || choice->old)
         return 0;
     if ((rc = open_one(&c, choice->val, SPLIT_ONLY_VAL, &(struct corpus_choice){ 0 }, e)))
         return rc;
-    if (!(e->file = calloc((size_t)c.n, sizeof *e->file)))
-        rc = err_memory();
-    for (int i = 0; i < c.n && !rc; i++)
-        if (!stat(c.shard[i].path, &e->file[e->n]))
-            e->n++;
+    rc = identify_all(&c, e);
     corpus_release(&c);
     return rc;
 }
 
-static bool is_elsewhere(const struct elsewhere *e, const char *path)
+static bool is_elsewhere(const struct files *e, const char *path)
 {
-    struct stat st;
+    struct file_id f;
 
-    if (!e->n || stat(path, &st))
-        return false;
-    for (int i = 0; i < e->n; i++)
-        if (e->file[i].st_dev == st.st_dev && e->file[i].st_ino == st.st_ino)
-            return true;
-    return false;
+    return e->n && identify(path, 0, &f) && bsearch(&f, e->file, e->n, sizeof f, by_file);
 }
 
 static bool word_in(const char *word, size_t n, const char *const *list)
@@ -335,7 +372,7 @@ static int check_known(const char *data, char **path, size_t n, const int *count
 }
 
 static int add_files(struct corpus *c, const char *data, char **path, size_t n, enum split split,
-                     const struct corpus_choice *choice, const struct elsewhere *val, struct xxh *x)
+                     const struct corpus_choice *choice, const struct files *val, struct xxh *x)
 {
     bool named = any_named(path, n);
     int count[4] = { 0 }, rc = 0;
@@ -360,7 +397,7 @@ static int add_files(struct corpus *c, const char *data, char **path, size_t n, 
 /* --- opening --- */
 
 static int add_listed(struct corpus *c, const char *dir, const struct manifest *m, enum split split,
-                      const struct elsewhere *val, struct xxh *x)
+                      const struct files *val, struct xxh *x)
 {
     int left = 0, rc = 0;
 
@@ -386,8 +423,8 @@ static int add_listed(struct corpus *c, const char *dir, const struct manifest *
     return rc;
 }
 
-static int open_folder(struct corpus *c, const char *dir, enum split split,
-                       const struct elsewhere *val, struct xxh *x)
+static int open_folder(struct corpus *c, const char *dir, enum split split, const struct files *val,
+                       struct xxh *x)
 {
     struct manifest m;
     char *path = path_join(dir, "MANIFEST");
@@ -419,18 +456,53 @@ static bool same_folder(const struct corpus_shard *a, const struct corpus_shard 
     return (size_t)(b->name - b->path) == n && !memcmp(a->path, b->path, n);
 }
 
-/* Returns the shard of c in the folder of `first` that a line of the MANIFEST there means, or NULL. */
-static struct corpus_shard *named_in(struct corpus *c, const struct corpus_shard *first,
-                                     const struct manifest_shard *s)
+/* Paths, sorted. */
+struct paths {
+    struct path_of {
+        const char *path;
+        int i; /* its shard */
+    } * of;
+    size_t n;
+};
+
+static int by_path(const void *a, const void *b)
 {
-    for (int i = 0; i < c->n; i++)
-        if (same_folder(&c->shard[i], first) && !strcmp(c->shard[i].name, s->name))
-            return &c->shard[i];
-    return NULL;
+    return strcmp(((const struct path_of *)a)->path, ((const struct path_of *)b)->path);
+}
+
+/* Adds the shards of c, which may be NULL, to a list that has room for them. */
+static void add_paths(struct paths *p, const struct corpus *c)
+{
+    for (int i = 0; c && i < c->n; i++)
+        p->of[p->n++] = (struct path_of){ c->shard[i].path, i };
+}
+
+static void sort_paths(struct paths *p) { qsort(p->of, p->n, sizeof *p->of, by_path); }
+
+static const struct path_of *find_path(const struct paths *p, const char *path)
+{
+    struct path_of key = { path, 0 };
+
+    return bsearch(&key, p->of, p->n, sizeof key, by_path);
+}
+
+/* Finds the shard of c in the folder of `first` that a line of the MANIFEST there means; *found NULL: there is none. */
+static int named_in(struct corpus *c, const struct paths *paths, const struct corpus_shard *first,
+                    const struct manifest_shard *s, struct corpus_shard **found)
+{
+    char *path;
+
+    if (asprintf(&path, "%.*s%s", (int)(first->name - first->path), first->path, s->name) < 0)
+        return err_memory();
+    const struct path_of *at = find_path(paths, path);
+    *found = at ? &c->shard[at->i] : NULL;
+    free(path);
+    return 0;
 }
 
 /* Takes from the MANIFEST at path, in the folder of `first`, what it says of the shards that it names. */
-static int take_beside(struct corpus *c, const struct corpus_shard *first, const char *path)
+static int take_beside(struct corpus *c, const struct paths *paths,
+                       const struct corpus_shard *first, const char *path)
 {
     struct manifest m;
     bool named = false;
@@ -439,8 +511,9 @@ static int take_beside(struct corpus *c, const struct corpus_shard *first, const
     if (rc)
         return rc;
     for (int i = 0; i < m.n && !rc; i++) {
-        struct corpus_shard *p = named_in(c, first, &m.shard[i]);
+        struct corpus_shard *p = NULL;
 
+        rc = named_in(c, paths, first, &m.shard[i], &p);
         named |= p != NULL;
         if (p && p->tokens == m.shard[i].tokens && !p->frames)
             rc = take_facts(p, &m.shard[i]);
@@ -462,26 +535,33 @@ static int take_beside(struct corpus *c, const struct corpus_shard *first, const
  * then it says which tokens they hold, and their hashes. */
 static int look_beside(struct corpus *c)
 {
-    int rc = 0;
+    struct paths paths = { .of = malloc((size_t)c->n * sizeof *paths.of) };
+    int rc = paths.of ? 0 : err_memory();
 
+    if (!rc) {
+        add_paths(&paths, c);
+        sort_paths(&paths);
+    }
     for (int i = 0; i < c->n && !rc; i++) {
         const struct corpus_shard *s = &c->shard[i];
         char *path;
 
         if (i && same_folder(s, s - 1)) /* they are sorted by their paths */
             continue;
-        if (asprintf(&path, "%.*sMANIFEST", (int)(s->name - s->path), s->path) < 0)
-            return err_memory();
+        if (asprintf(&path, "%.*sMANIFEST", (int)(s->name - s->path), s->path) < 0) {
+            rc = err_memory();
+            break;
+        }
         if (!access(path, R_OK))
-            rc = take_beside(c, s, path);
+            rc = take_beside(c, &paths, s, path);
         free(path);
     }
+    free(paths.of);
     return rc;
 }
 
 static int open_pattern(struct corpus *c, const char *pattern, enum split split,
-                        const struct corpus_choice *choice, const struct elsewhere *val,
-                        struct xxh *x)
+                        const struct corpus_choice *choice, const struct files *val, struct xxh *x)
 {
     glob_t g;
     int rc, e = glob(pattern, GLOB_TILDE, NULL, &g);
@@ -516,7 +596,7 @@ static int none_of(enum split split, const char *data, bool left_out)
 }
 
 static int open_one(struct corpus *c, const char *data, enum split split,
-                    const struct corpus_choice *choice, const struct elsewhere *val)
+                    const struct corpus_choice *choice, const struct files *val)
 {
     struct stat st;
     struct xxh x;
@@ -547,7 +627,7 @@ int corpus_open(struct corpus *c, const char *data, enum split split,
                 const struct corpus_choice *choice)
 {
     static const struct corpus_choice none;
-    struct elsewhere val = { 0 };
+    struct files val = { 0 };
     int rc;
 
     memset(c, 0, sizeof *c);
@@ -562,18 +642,20 @@ int corpus_open(struct corpus *c, const char *data, enum split split,
 
 bool corpus_twice(const struct corpus *c, int *a, int *b)
 {
-    struct stat *st = calloc((size_t)c->n + 1, sizeof *st);
+    struct files e;
     bool found = false;
 
-    for (int i = 0; st && i < c->n && !found; i++) {
-        if (stat(c->shard[i].path, &st[i]))
-            continue;
-        for (int k = 0; k < i && !found; k++) {
-            found = st[k].st_ino == st[i].st_ino && st[k].st_dev == st[i].st_dev;
-            *a = k, *b = i;
+    if (identify_all(c, &e))
+        return false;
+    for (size_t k = 1; k < e.n; k++) {
+        const struct file_id *f = &e.file[k - 1];
+
+        if (!by_file(f, f + 1) && (!found || f[1].i < *b)) {
+            *a = f[0].i, *b = f[1].i;
+            found = true;
         }
     }
-    free(st);
+    free(e.file);
     return found;
 }
 
@@ -629,35 +711,28 @@ void corpus_names(const struct corpus *c, char *text, size_t size)
     name_rest(&l);
 }
 
-static bool has_path(const struct corpus *c, const char *path)
-{
-    for (int i = 0; c && i < c->n; i++)
-        if (!strcmp(c->shard[i].path, path))
-            return true;
-    return false;
-}
-
-static bool is_other(const struct corpus *c, const char *path)
-{
-    for (int i = 0; i < c->others; i++)
-        if (!strcmp(c->other[i], path))
-            return true;
-    return false;
-}
-
 int corpus_unused(const struct corpus *train, const struct corpus *val, char *text, size_t size)
 {
     struct names l = { .text = text, .size = size };
+    size_t room = (size_t)train->n + (size_t)train->others + (val ? (size_t)val->n : 0);
+    struct paths known = { .of = malloc(room * sizeof *known.of) };
 
     *text = 0;
-    for (int k = 0; k < 2; k++) {
+    if (known.of) {
+        add_paths(&known, train);
+        add_paths(&known, val);
+    }
+    for (int k = 0; known.of && k < 2; k++) {
         const struct corpus *c = k ? val : train;
 
+        sort_paths(&known);
         for (int i = 0; c && i < c->others; i++)
-            if (!has_path(train, c->other[i]) && !has_path(val, c->other[i]) &&
-                !(k && is_other(train, c->other[i])))
+            if (!find_path(&known, c->other[i]))
                 name_one(&l, base_name(c->other[i]));
+        for (int i = 0; !k && i < train->others; i++) /* named once */
+            known.of[known.n++] = (struct path_of){ train->other[i], 0 };
     }
+    free(known.of);
     name_rest(&l);
     return l.n;
 }

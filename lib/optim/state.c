@@ -265,6 +265,30 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     return o->status(o);
 }
 
+/* Each rank sends every rank a row of a gradient, which keeps its bytes: those of new memory are all alike. */
+int optim_connect(struct optim *z, bool unties)
+{
+    struct comm *c = z->comm;
+    int head = z->recipe->order.tied_head, rc;
+    bool moves = unties && head >= 0 && z->p[head].shard;
+
+    if (c->world == 1 || (!z->sparse && !moves))
+        return 0;
+    struct tensor g = z->banks->p[moves ? head : z->sparse_param].g;
+    struct tensor send = tensor_of(g.data, DT_U8, c->world, 1), recv = send;
+    int64_t one[c->world];
+    recv.data = (char *)g.data + c->world;
+    for (int r = 0; r < c->world; r++)
+        one[r] = 1;
+    if (tensor_bytes(g) < 2 * tensor_bytes(send))
+        return 0;
+    if ((rc = c->barrier(c))) /* NCCL would wait for a rank that has failed */
+        return rc;
+    c->wait(c, c->all_to_all(c, recv, one, send, one));
+    rc = z->ops->sync(z->ops);
+    return rc ? rc : c->status(c);
+}
+
 void optim_release(struct optim *z)
 {
     sparse_free(z->sparse);

@@ -141,6 +141,37 @@ struct draw {
     int64_t pieces; /* of a matrix */
 };
 
+/* Draws m numbers of a matrix of `cols` columns, from `index` on. */
+static void draw_batch(const struct rng *rng, uint64_t index, int64_t m, struct init init,
+                       int64_t cols, float *x)
+{
+    float bound = (float)(sqrt(3.0) * init.value / sqrt((double)cols));
+
+    if (init.kind == INIT_UNIFORM)
+        rng_uniforms(rng, index, m, x);
+    else if (init.kind != INIT_ONE)
+        rng_normals(rng, index, m, x);
+    if (init.kind == INIT_UNIFORM)
+        for (int64_t j = 0; j < m; j++)
+            x[j] = bound * (2 * x[j] - 1);
+    else if (init.kind == INIT_NORMAL)
+        for (int64_t j = 0; j < m; j++)
+            x[j] = init.value * x[j];
+    else
+        for (int64_t j = 0; j < m; j++)
+            x[j] = init.kind == INIT_SIGN && x[j] < 0 ? -1 : 1;
+}
+
+static void put_batch(const struct param_spec *s, void *out, int64_t first, int64_t m,
+                      const float *x)
+{
+    if (initial_dtype(s) == DT_BF16)
+        for (int64_t j = 0; j < m; j++)
+            ((uint16_t *)out)[first + j] = bf16_from_f32(x[j]);
+    else
+        memcpy((float *)out + first, x, (size_t)m * sizeof *x);
+}
+
 /* `at`: index among the pieces of all matrices. */
 static int draw_piece(void *arg, int at)
 {
@@ -150,27 +181,12 @@ static int draw_piece(void *arg, int at)
     int64_t end = first + PIECE < n ? first + PIECE : n;
     const struct init *init = init_of(s, matrix);
     struct rng rng = rng_make(d->v->seed, (uint64_t)d->param);
-    float bound = (float)(sqrt(3.0) * init->value / sqrt((double)s->cols)), x[BATCH];
+    float x[BATCH];
     void *out = (void *)drawn_matrix(d->v, d->param, matrix);
-    for (int64_t i = first; i < end && !d->v->stop; i += BATCH) {
+    for (int64_t i = first; i < end && out && !d->v->stop; i += BATCH) { /* NULL: all zero */
         int64_t m = end - i < BATCH ? end - i : BATCH;
-        uint64_t index = (uint64_t)(matrix * n + i);
-        if (init->kind == INIT_UNIFORM) {
-            rng_uniforms(&rng, index, m, x);
-            for (int64_t j = 0; j < m; j++)
-                put(s, out, i + j, bound * (2 * x[j] - 1));
-        } else if (init->kind == INIT_NORMAL) {
-            rng_normals(&rng, index, m, x);
-            for (int64_t j = 0; j < m; j++)
-                put(s, out, i + j, init->value * x[j]);
-        } else if (init->kind == INIT_SIGN) {
-            rng_normals(&rng, index, m, x);
-            for (int64_t j = 0; j < m; j++)
-                put(s, out, i + j, x[j] < 0 ? -1 : 1);
-        } else if (init->kind == INIT_ONE) {
-            for (int64_t j = 0; j < m; j++)
-                put(s, out, i + j, 1);
-        }
+        draw_batch(&rng, (uint64_t)(matrix * n + i), m, *init, s->cols, x);
+        put_batch(s, out, i, m, x);
     }
     return 0;
 }

@@ -85,45 +85,59 @@ static bool is_shard_or_index(const char *name)
     return text_ends(name, ".bin") || text_ends(name, ".bin.zst") || text_ends(name, ".idx");
 }
 
-/* Whether name is a shard of m or the index of one; GPT_NO, 0 or an error. */
-static int in_manifest(const struct manifest *m, const char *name)
-{
-    for (int i = 0; i < m->n; i++) {
-        char *index = shard_index_path(m->shard[i].name);
-        bool same;
-
-        if (!index)
-            return err_memory();
-        same = !strcmp(name, m->shard[i].name) || !strcmp(name, index);
-        free(index);
-        if (same)
-            return 0;
-    }
-    return GPT_NO;
-}
-
 static int by_bytes(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Frees `names`, n of them. */
+static void free_names(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(names[i]);
+    free(names);
+}
+
+/* Names of m's shards and their indexes, sorted. */
+static int known_names(const struct manifest *m, char ***names, size_t *n)
+{
+    *n = 0;
+    if (!(*names = malloc(2 * (size_t)m->n * sizeof **names + 1)))
+        return err_memory();
+    for (int i = 0; i < m->n; i++) {
+        const char *name = m->shard[i].name;
+
+        if (!((*names)[*n] = strdup(name)) || !((*names)[++*n] = shard_index_path(name)))
+            return err_memory();
+        ++*n;
+    }
+    qsort(*names, *n, sizeof **names, by_bytes);
+    return 0;
 }
 
 int shard_strays(const char *dir, const struct manifest *m, char ***names, int *n)
 {
     DIR *d = opendir(dir);
     struct dirent *e;
-    int rc = 0;
+    char **known;
+    size_t n_known;
+    int rc;
 
     *names = NULL;
     *n = 0;
     if (!d)
         return err_sys("cannot open '%s'", dir);
+    rc = known_names(m, &known, &n_known);
     while (!rc && (e = readdir(d))) {
-        if (!is_shard_or_index(e->d_name) || (rc = in_manifest(m, e->d_name)) != GPT_NO)
+        const char *name = e->d_name;
+
+        if (!is_shard_or_index(name) || bsearch(&name, known, n_known, sizeof *known, by_bytes))
             continue;
-        if (!(rc = grow_one(names, *n, sizeof **names)) && !((*names)[(*n)++] = strdup(e->d_name)))
+        if (!(rc = grow_one(names, *n, sizeof **names)) && !((*names)[(*n)++] = strdup(name)))
             rc = err_memory();
     }
     closedir(d);
+    free_names(known, n_known);
     if (*n && !rc)
         qsort(*names, (size_t)*n, sizeof **names, by_bytes);
     return rc;

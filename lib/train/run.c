@@ -41,6 +41,9 @@ static int rank_init(struct rank *k)
     k->device = now_seconds();
     if ((rc = rank_memory(k, &taken)))
         return rc;
+    if ((rc = optim_connect(&k->optim,
+                            !run->opt->bench && schedule_untie_step(run->recipe) >= run->first)))
+        return rc;
     if (k->model.prefix && run->vocabulary.prefix)
         model_prefixes(&k->model, run->vocabulary.prefix);
     if (run->vocabulary.never.bits)

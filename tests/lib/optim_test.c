@@ -852,6 +852,61 @@ static void test_branches(int world, bool late, const char *want)
     recipe_free(r);
 }
 
+/* -- connections --------------------------------------------------------------------------- */
+
+static _Thread_local struct {
+    comm_ticket (*call)(struct comm *, struct tensor, const int64_t *, struct tensor,
+                        const int64_t *);
+    int calls, reached; /* ranks that something is sent to and received from, this one too */
+} exchange;
+
+static comm_ticket note_exchange(struct comm *c, struct tensor recv, const int64_t *recv_rows,
+                                 struct tensor send, const int64_t *send_rows)
+{
+    exchange.calls++;
+    for (int r = 0; r < c->world; r++)
+        exchange.reached += send_rows[r] > 0 && recv_rows[r] > 0;
+    return exchange.call(c, recv, recv_rows, send, send_rows);
+}
+
+/* queued: "u" the run unties, "x" an exchange is expected. */
+static void *connecting_rank(void *arg)
+{
+    struct rank_arg *a = arg;
+    bool expected = strchr(a->queued, 'x') != NULL;
+    struct ops *o;
+    struct banks b;
+    struct optim z;
+
+    CHECK_OK(ops_cpu_new(&o));
+    CHECK_OK(banks_init(&b, a->recipe, o, a->comm->rank, a->comm->world));
+    CHECK_OK(optim_init(&z, a->recipe, &b, o, a->comm));
+    int lent = a->v->sparse ? recipe_sparse(a->recipe) : a->recipe->order.tied_head;
+    size_t bytes = tensor_bytes(b.p[lent].g);
+    char *before = malloc(bytes);
+    memcpy(before, b.p[lent].g.data, bytes);
+    exchange.call = a->comm->all_to_all;
+    exchange.calls = exchange.reached = 0;
+    a->comm->all_to_all = note_exchange;
+    CHECK_OK(optim_connect(&z, strchr(a->queued, 'u') != NULL));
+    CHECK_EQ(exchange.calls, expected);
+    CHECK_EQ(exchange.reached, expected ? a->comm->world : 0);
+    CHECK(!memcmp(before, b.p[lent].g.data, bytes));
+    free(before);
+    optim_release(&z);
+    o->free(o);
+    return NULL;
+}
+
+static void test_connect(int world, bool sparse, const char *what)
+{
+    struct variant v = { .world = world, .polar = DT_BF16, .sparse = sparse };
+    struct recipe *r = read_recipe(&v);
+
+    with_ranks(world, connecting_rank, (struct rank_arg){ .v = &v, .recipe = r, .queued = what });
+    recipe_free(r);
+}
+
 /* -- what is wrong ---------------------------------------------------------------------------- */
 
 /* Rank 1 fails before its step; rank 0's step returns and says why. */
@@ -1098,5 +1153,9 @@ int main(void)
     test_branches(2, false, "0p-1p-j");
     test_branches(2, true, "pjpj");
     test_failure();
+    test_connect(1, false, "u");
+    test_connect(3, false, "");
+    test_connect(3, false, "ux");
+    test_connect(4, true, "x");
     return check_done();
 }
