@@ -137,6 +137,9 @@ int backend_cuda(struct backend *b, const struct backend_wants *w)
     int n, rc = 0;
 
     *b = {};
+    if (w->cpu_alone)
+        return err_set(GPT_DEVICE, "%s: of the recipe's values GPUs have no form yet; --device cpu",
+                       w->cpu_alone);
     b->name = "cuda";
     b->world = w->world;
     b->ops_counting = gpu_counting;

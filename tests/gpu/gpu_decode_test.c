@@ -207,7 +207,7 @@ static void test_rows_apart(int heads, int e, bool paired, enum key_offset offse
                                   .key_offset = offset,
                                   .slot = is_cpu ? si.c : si.g,
                                   .pos = is_cpu ? pi.c : pi.g };
-            struct qkv_shape qs = { heads, e, paired, KEY_OFFSET_NONE, split, &c, NULL };
+            struct qkv_shape qs = { heads, e, paired, KEY_OFFSET_NONE, split, &c, NULL, 0 };
             struct batch b = { .tokens = ROWS,
                                .token = { .tokens = ROWS, .row = is_cpu ? ti.c : ti.g },
                                .pos = c.pos,

@@ -155,7 +155,7 @@ static void test_compose(int tokens, int heads, int size, int window, enum key_o
 {
     int width = heads * size;
     bool offset = key_offset != KEY_OFFSET_NONE;
-    struct qkv_shape s = { heads, size, false, key_offset, false, NULL, NULL };
+    struct qkv_shape s = { heads, size, false, key_offset, false, NULL, NULL, 0 };
     struct both q = drawn(tokens, width, 1), k = drawn(tokens + offset, width, 1);
     struct both v = drawn(tokens, width, 1), x = drawn(tokens, width, 1);
     struct both out = blank(tokens, width), dout = drawn(tokens, width, 1);
@@ -390,7 +390,7 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     int width = heads * size, pair = paired ? 2 : 1, rows = pair * tokens;
     enum dtype angles = exact ? DT_F32 : DT_BF16;
     struct both bias = exact ? weight(1, 3 * width, 1) : none;
-    struct qkv_shape s = { heads, size, paired, key_offset, split, NULL, NULL };
+    struct qkv_shape s = { heads, size, paired, key_offset, split, NULL, NULL, 0 };
     struct tokens tk = tokens_make(tokens, 50);
     struct both x = drawn(tokens, width, 1), w = weight(3 * width, width, 1 / sqrt((double)width));
     struct both scale = number(0.7f), y = drawn(tokens, width, 1);
