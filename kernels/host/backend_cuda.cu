@@ -138,8 +138,7 @@ int backend_cuda(struct backend *b, const struct backend_wants *w)
 
     *b = {};
     if (w->cpu_alone)
-        return err_set(GPT_DEVICE, "%s: of the recipe's values GPUs have no form yet; --device cpu",
-                       w->cpu_alone);
+        return err_set(GPT_DEVICE, "%s; --device cpu takes others", w->cpu_alone);
     b->name = "cuda";
     b->world = w->world;
     b->ops_counting = gpu_counting;

@@ -523,7 +523,21 @@ bool recipe_narrow(const struct recipe *r)
 
 const char *recipe_cpu_alone(const struct recipe *r)
 {
-    return recipe_narrow(r) ? "model.qk_head_dim and rope_dim" : NULL;
+    int e = r->model.head_dim;
+    if (recipe_narrow(r) && r->model.rope_dim % 8)
+        return "model.rope_dim: on a GPU a multiple of 8";
+    for (int i = 0; i < r->n_layers; i++) {
+        int qk = r->layers[i].qk_dim;
+        if (r->layers[i].attention == ATTN_NONE || qk == e)
+            continue;
+        if (qk != e / 2 && !(e == 128 && qk == 96))
+            return "model.qk_head_dim: on a GPU a half of head_dim, or 96 of 128";
+        if (qk < 32)
+            return "model.qk_head_dim: on a GPU 32, 64 or 96";
+        if (recipe_token_role(r, i, TOKEN_DC1))
+            return "model.qk_head_dim: on a GPU layers with the role dc1 have head_dim channels";
+    }
+    return NULL;
 }
 
 int64_t recipe_qk_extra(const struct recipe *r, int64_t bank)

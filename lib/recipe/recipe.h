@@ -460,7 +460,7 @@ int64_t recipe_qk_rows(const struct recipe *r, int i);
 int64_t recipe_qkv_rows(const struct recipe *r, int i);
 /* True if heads of q and k have other widths than those of v, or others than half of their channels turn. */
 bool recipe_narrow(const struct recipe *r);
-/* The key whose value GPUs have no form for; NULL: they compute the recipe. */
+/* What the recipe must have for a GPU, and has not; NULL: nothing. */
 const char *recipe_cpu_alone(const struct recipe *r);
 /* Returns how many rows of q's matrices, or k's, layers have before index `bank` beyond the model's width of
  * q and k (negative: fewer). */

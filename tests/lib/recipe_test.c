@@ -754,7 +754,7 @@ static void test_narrow_heads(void)
     CHECK(scale == 0.11547);
     for (int i = 0; i < a->n_layers; i++)
         CHECK(recipe_qk_rows(a, i) == 576 && recipe_qkv_rows(a, i) == 1920);
-    CHECK(recipe_narrow(a) && recipe_cpu_alone(a));
+    CHECK(recipe_narrow(a) && !recipe_cpu_alone(a));
 
     p = &b->params[recipe_param(b, "qk_bank")];
     CHECK(p->matrices == 72 && p->rows == 128);
@@ -766,6 +766,7 @@ static void test_narrow_heads(void)
         CHECK_EQ(recipe_qkv_rows(b, i), wide ? 2304 : 1536);
         CHECK(b->layers[i].attn_scale == (wide ? 0.085 : 0));
     }
+    CHECK(recipe_narrow(b) && !recipe_cpu_alone(b));
     CHECK_EQ(recipe_qk_extra(b, 3), 0); /* layer 3 has index 3, layer 10 index 9 */
     CHECK_EQ(recipe_qk_extra(b, 4), 384);
     CHECK_EQ(recipe_qk_extra(b, 10), 768);
@@ -776,6 +777,28 @@ static void test_narrow_heads(void)
     struct recipe *plain = read_recipe("record-84", "model.qk_head_dim=0");
     CHECK(plain && !recipe_narrow(plain) && !strstr(recipe_canonical(plain), "qk_head_dim"));
     recipe_free(plain);
+}
+
+/* What no GPU has kernels for is known when the recipe is read. */
+static void test_narrow_on_gpu(void)
+{
+    static const struct {
+        const char *recipe, *set[2], *part;
+    } of[] = { { "record-84", { "model.qk_head_dim=32", "model.attn_scale=0.2" }, "or 96 of 128" },
+               { "record-84", { "model.head_dim=32", "model.qk_head_dim=16" }, "32, 64 or 96" },
+               { "record-84", { "model.qk_head_dim=64", "model.rope_dim=36" }, "multiple of 8" },
+               { "record-89", { "model.qk_head_dim=64", "model.attn_scale=0.2" }, "role dc1" },
+               { "record-89", { "model.rope_dim=128", "model.attn_scale=0.2" }, NULL },
+               { "record-84", { "model.head_dim=64", "model.qk_head_dim=32" }, NULL },
+               { "record-84", { "model.head_dim=12", "model.attn_scale=0.2" }, NULL } };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct recipe *r = NULL;
+        if (!CHECK_OK(recipe_read(&r, recipe_path(of[i].recipe), of[i].set, 2)))
+            continue;
+        const char *why = recipe_cpu_alone(r);
+        CHECK(of[i].part ? why && strstr(why, of[i].part) : !why);
+        recipe_free(r);
+    }
 }
 
 static void test_refused_narrow(void)
@@ -935,6 +958,7 @@ int main(void)
     test_one_frequency();
     test_narrow_heads();
     test_refused_narrow();
+    test_narrow_on_gpu();
     test_rope_windows();
     return check_done();
 }
