@@ -2,7 +2,7 @@
  *
  * The kernels behind the ops attention and attention_bwd, without struct ops:
  *
- *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
+ *     struct attn_shape s = { rows, heads, 128, 0, cu, ncu, cu_mul, window, 0.1f };
  *     void *ws = ... attention_workspace_bytes(&s, path, true) bytes, 256-byte aligned ...
  *     e = attention_forward(stream, &s, path, out, lse, q, k, v, ws);
  *     struct attention_grads g = { dq, dk, dv, heads * 128, heads * 128, heads * 128 };

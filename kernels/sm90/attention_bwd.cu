@@ -64,7 +64,8 @@ template <int Q, int E> struct backward_pipes {
     }
     __device__ __forceinline__ uint32_t x2(uint32_t buffer, int half) const
     {
-        return x1(buffer, 2) + half * SECOND;
+        /* one form for both spills 4 bytes more of by_query at 128 */
+        return Q == E ? x1(buffer, 2 + half) : x1(buffer, 2) + half * SECOND;
     }
     __device__ __forceinline__ uint32_t y1(place at) const { return y.slot(at); }
     __device__ __forceinline__ uint32_t y2(place at) const { return y.slot(at) + FIRST; }

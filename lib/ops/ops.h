@@ -146,12 +146,12 @@ enum values_grad {
  * query p sees keys p-window .. p of its document. */
 struct attn_shape {
     int rows, heads, head_dim;
+    int qk_dim; /* channels of a head of q and k; 0: head_dim */
     const int32_t *cu; /* document starts in tokens; times cu_mul in rows */
     int ncu, cu_mul;
     int window; /* keys back, in rows */
     float scale;
     void *plan; /* device memory that attention_plan filled for this cu; NULL: each call plans */
-    int qk_dim; /* channels of a head of q and k; 0: head_dim */
 };
 static inline int attn_qk_dim(const struct attn_shape *s)
 {

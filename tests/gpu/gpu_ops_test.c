@@ -436,8 +436,8 @@ static void test_qkv_of(int tokens, int heads, int size, bool paired, enum key_o
     take_over(q), take_over(k), take_over(v), take_over(factor);
     ON_BOTH
     {
-        struct attn_shape as = { rows, heads / pair, size,   o == cpu ? cu.c : cu.g, 4, pair, 24,
-                                 0.1f, NULL,         qk_size };
+        struct attn_shape as = { rows, heads / pair, size, qk_size, o == cpu ? cu.c : cu.g,
+                                 4,    pair,         24,   0.1f,    NULL };
         o->attention(o, ON(out, o), ON(lse, o), ON(q, o), ON(k, o), ON(v, o), &as);
         o->out_gate_bwd(o, ON(gated, o), ON(delta, o), ON(unit, o), ON(d12, o), ON(dout, o),
                         ON(out, o), ON(y, o), ON(gate, o), heads, NULL);
@@ -447,8 +447,8 @@ static void test_qkv_of(int tokens, int heads, int size, bool paired, enum key_o
     ON_BOTH
     {
         struct batch b = tokens_on(o, &tk);
-        struct attn_shape as = { rows, heads / pair, size,   o == cpu ? cu.c : cu.g, 4, pair, 24,
-                                 0.1f, NULL,         qk_size };
+        struct attn_shape as = { rows, heads / pair, size, qk_size, o == cpu ? cu.c : cu.g,
+                                 4,    pair,         24,   0.1f,    NULL };
         struct qk_made m = { s, { ON(rope, o) }, ON(factor, o) };
         o->attention_bwd(o, ON(dqkv, o), ON(dq, o), ON(dk, o), ON(dv, o), values, ON(gated, o),
                          ON(q, o), ON(k, o), ON(v, o), ON(lse, o), ON(delta, o), &as, &m);
