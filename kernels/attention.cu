@@ -386,11 +386,11 @@ const struct attention_path attention_native = { attention_sm90_forward, attenti
 const struct attention_path attention_portable = { attention_mma_forward, attention_mma_backward,
                                                    true, false };
 
-/* Hopper's own kernels have heads of q and k of v's width, or of 64 of 128 channels. */
+/* Hopper's own kernels have heads of q and k of v's width, or of 64 or 96 of 128 channels. */
 static const struct attention_path *path_of(const struct cuda_ops *c, const struct attn_shape *s)
 {
     const int qk = attn_qk_dim(s);
-    return qk == s->head_dim || (qk == 64 && s->head_dim == 128) ? c->path->attention
+    return qk == s->head_dim || (s->head_dim == 128 && qk != 32) ? c->path->attention
                                                                  : &attention_portable;
 }
 
@@ -424,10 +424,11 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
     struct cuda_ops *c = cuda_of(o);
     const struct attention_path *path = path_of(c, s);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(s, path, true));
-    /* The kernels that turn gradients back themselves read a table of bf16, of 64 channels where v has 128: half
-     * of a head, or all of a narrower one. */
+    /* The kernels that turn gradients back themselves read a table of bf16, of half of a head, or of all of one that
+     * is half as wide as v's. */
+    const int qk = attn_qk_dim(s);
     bool raw = path->raw_grads && m->rope.table.dtype == DT_BF16 &&
-               m->rope.table.cols == s->head_dim / 2,
+               m->rope.table.cols == (2 * qk == s->head_dim ? qk : qk / 2),
          raw_keys = raw && m->shape.key_offset == KEY_OFFSET_NONE;
     int64_t d = (int64_t)s->heads * s->cu_mul * s->head_dim;
     int64_t qd = (int64_t)s->heads * s->cu_mul * attn_qk_dim(s);

@@ -32,8 +32,8 @@
  * each. A shape whose plan is NULL gets one in each call, in the workspace. */
 cudaError_t attention_plans(cudaStream_t stream, const struct attn_shape *s, int n);
 
-/* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128, its qk_dim the same, or on the
- * portable path 32 of 64, 64 or 96 of 128; cu is in
+/* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128, its qk_dim the same, or 64 or 96 of
+ * 128, or on the portable path 32 of 64; cu is in
  * device memory, not descending from 0, entries past the last document >= all tokens; window >= 0,
  * scale > 0. */
 size_t attention_workspace_bytes(const struct attn_shape *s, const struct attention_path *path,

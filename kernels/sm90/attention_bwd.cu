@@ -29,7 +29,7 @@ enum { STAGES = 3, CONSUMER_WARPS = 8 };
 enum { STAGING = 1 }; /* named barriers, one a consumer warpgroup */
 
 struct backward_maps {
-    CUtensorMap k, v, q, dout, dq, dk, dv, lse2, delta, by_key, by_query;
+    CUtensorMap k, v, q, dout, dq[2], dk[2], dv, lse2, delta, by_key, by_query;
 };
 
 struct alignas(128) backward_item {
@@ -179,7 +179,7 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
     const int row = sm->item[buffer].reach.tile * TILE + group * BLOCK;
 
     if (BY_KEY ? c.grads.raw_keys : c.grads.factor != NULL)
-        raw_rows<Q, (Q < E)>(r1, c, BY_KEY, head, row + thread / 32 * 16 + thread % 32 / 4, x1);
+        raw_rows<Q, 2 * Q == E>(r1, c, BY_KEY, head, row + thread / 32 * 16 + thread % 32 / 4, x1);
     named_wait(STAGING + group, WARPGROUP);
     store_rows<Q>(x1, r1, thread / 32, thread % 32);
     if (BY_KEY)
@@ -187,7 +187,7 @@ __device__ __forceinline__ void leave(const struct backward_maps &m, backward_sm
     shared_written();
     named_wait(STAGING + group, WARPGROUP);
     if (thread == 0) {
-        block<Q>::store_grad(BY_KEY ? &m.dk : &m.dq, head, row, c.s.cu_mul, x1, false);
+        block<Q>::store_grad(BY_KEY ? m.dk : m.dq, head, row, c.s.cu_mul, x1, false);
         if (BY_KEY)
             block<E>::store_grad(&m.dv, head, row, c.s.cu_mul, x2, c.grads.add_dv);
         stores_commit();
@@ -418,8 +418,8 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c, const vo
 
     if (!block<Q>::map(&m.q, c->s, q) || !block<Q>::map(&m.k, c->s, k) ||
         !block<E>::map(&m.v, c->s, v) || !block<E>::map(&m.dout, c->s, dout) ||
-        !block<Q>::map_grad(&m.dq, c->s, g->dq, g->dq_stride) ||
-        !block<Q>::map_grad(&m.dk, c->s, g->dk, g->dk_stride) ||
+        !block<Q>::map_grad(m.dq, c->s, g->dq, g->dq_stride) ||
+        !block<Q>::map_grad(m.dk, c->s, g->dk, g->dk_stride) ||
         !block<E>::map_grad(&m.dv, c->s, g->dv, g->dv_stride) || !map_stat(&m.lse2, c, c->p.lse2) ||
         !map_stat(&m.delta, c, c->p.delta) || !map_items(&m.by_key, c, c->p.by_key) ||
         !map_items(&m.by_query, c, c->p.by_query))
@@ -436,8 +436,11 @@ cudaError_t attention_sm90_backward(cudaStream_t stream, const struct attention_
     switch (c->s.head_dim) {
     case 32: return launch<32, 32>(stream, c, dout, q, k, v);
     case 64: return launch<64, 64>(stream, c, dout, q, k, v);
-    default:
-        return attn_qk_dim(&c->s) == 64 ? launch<64, 128>(stream, c, dout, q, k, v)
-                                        : launch<128, 128>(stream, c, dout, q, k, v);
+    default: break;
+    }
+    switch (attn_qk_dim(&c->s)) {
+    case 64: return launch<64, 128>(stream, c, dout, q, k, v);
+    case 96: return launch<96, 128>(stream, c, dout, q, k, v);
+    default: return launch<128, 128>(stream, c, dout, q, k, v);
     }
 }

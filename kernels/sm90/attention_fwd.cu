@@ -274,8 +274,11 @@ cudaError_t attention_sm90_forward(cudaStream_t stream, const struct attention_c
     switch (c->s.head_dim) {
     case 32: return launch<32, 32>(stream, c, out, q, k, v);
     case 64: return launch<64, 64>(stream, c, out, q, k, v);
-    default:
-        return attn_qk_dim(&c->s) == 64 ? launch<64, 128>(stream, c, out, q, k, v)
-                                        : launch<128, 128>(stream, c, out, q, k, v);
+    default: break;
+    }
+    switch (attn_qk_dim(&c->s)) {
+    case 64: return launch<64, 128>(stream, c, out, q, k, v);
+    case 96: return launch<96, 128>(stream, c, out, q, k, v);
+    default: return launch<128, 128>(stream, c, out, q, k, v);
     }
 }
