@@ -551,7 +551,7 @@ static int bind_section(struct recipe *r, const char *section)
     return 0;
 }
 
-/* A table for the one scaling is of no use after the other; a restart is between two rows. */
+/* A table for the norm is of no use after AOL, unless the word says so; a restart is between two rows. */
 static int check_optimizer(struct recipe *r)
 {
     if (r->optimizer.polar.form == POLAR_FORM_GRAM &&
@@ -559,14 +559,11 @@ static int check_optimizer(struct recipe *r)
         return recipe_error(r, recipe_find(r, "optimizer", "restart"),
                             "the table has %d rows: expected '-' or counts below that",
                             r->optimizer.polar.n);
-    if (r->optimizer.polar.aol == r->optimizer.polar.for_aol)
+    if (!r->optimizer.polar.aol || r->optimizer.polar.for_aol)
         return 0;
     return recipe_error(r, recipe_find(r, "optimizer", "coeffs"),
-                        r->optimizer.polar.aol
-                            ? "the rows are for input scaled by its norm, and aol = yes: expected "
-                              "'aol' and rows made for it (ns-coeffs aol)"
-                            : "the rows are for input that AOL scales, and aol = no: expected aol "
-                              "= yes, or rows made for the norm");
+                        "the rows are for input scaled by its norm, and aol = yes: expected 'aol' "
+                        "and rows made for it (ns-coeffs aol)");
 }
 
 static int check_model(struct recipe *r)

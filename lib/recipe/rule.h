@@ -93,6 +93,7 @@ struct stage_use {
 struct polar_rows {
     double row[MAX_POLAR][3];
     int n;
+    bool for_aol; /* made for input that AOL scales */
 };
 
 struct chain {

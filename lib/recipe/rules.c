@@ -278,6 +278,7 @@ static int read_rows(const struct line *l, const char *at, const char *name, str
 {
     if (!strcmp(name, "$coeffs")) {
         p->n = l->r->optimizer.polar.n;
+        p->for_aol = l->r->optimizer.polar.for_aol;
         memcpy(p->row, l->r->optimizer.polar.row, sizeof p->row);
         return 0;
     }
@@ -287,6 +288,7 @@ static int read_rows(const struct line *l, const char *at, const char *name, str
         return fault(l, at, "'%s' is no set of coefficients ($coeffs, or one of `ns-coeffs list`)",
                      name);
     p->n = s->n;
+    p->for_aol = s->input == INPUT_AOL;
     memcpy(p->row, s->row, sizeof s->row);
     return 0;
 }
@@ -572,6 +574,10 @@ static int check_words(const struct line *l, const char *at, const struct chain 
         return fault(l, at, "a momentum is corrected or first");
     if (u->id == STAGE_soap && u->number[3].value[0] > 0 && !stage_has(u, "norm"))
         return fault(l, at, "a gate is of a soap with norm");
+    if (u->id == STAGE_polar && c->polar.for_aol && !stage_has(u, "aol"))
+        return fault(l, at,
+                     "the rows are for input that AOL scales: expected aol behind them, or "
+                     "for lines that are not in [rules] optimizer.aol = yes");
     if (stage_has(u, "round") && !chain_stage(c, STAGE_polar))
         return fault(l, at, "round is to the type of polar, which does not stand before it");
     if (u->id == STAGE_shape && stage_has(u, "spectral") && u->number[0].value[0] > 0)

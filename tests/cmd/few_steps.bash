@@ -15,7 +15,7 @@ refused() { # STATUS MESSAGE PROGRAM ARGUMENT...
     [ -z "$output" ]
 }
 
-FEW=(-r tiny -d shards -s model.vocab=272 -s schedule.steps=5 -s schedule.extension=1 -s data.cycle=yes
+FEW=(-r tiny -d shards -s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s schedule.steps=5 -s schedule.extension=1 -s data.cycle=yes
      -s data.val_every=0 -s data.val_tokens=2048 -s data.val_chunk=256
      -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0"
      -s "stages.2=512 11 512 1.73 1" -s "stages.3=512 13 512 - 1")

@@ -74,6 +74,6 @@ load few_steps
     awk -F'\t' 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
         { rate = $(at["product_TFLOP_s"]); floor = $(at["floor_ms"])
           if (!(rate > 1e-4 && rate < 20 && $(at["copy_GB_s"]) > 0.1 && $(at["copy_GB_s"]) < 2000 &&
-                floor * 1e-3 * rate * 1e12 > 512 * 11 * 6 * 64 * 2 * 256 && floor < 1e5 &&
+                floor * 1e-3 * rate * 1e12 > 512 * 11 * 6 * 32 * 2 * 64 && floor < 1e5 &&
                 $(at["ratio"]) > 0.3 && $(at["ratio"]) < 1000)) exit 1 }' <<<"$output"
 }

@@ -25,13 +25,13 @@ ended() { # STATUS STEP TEXT
 last_step() { sed -n 's/^step:\([0-9]*\)\/.*/\1/p' <<< "$output" | tail -n 1; }
 
 @test "tokens that are known to be too few are told before the first step" {
-    run --separate-stderr train -s data.cycle=no -s schedule.steps=600 -o run
+    run --separate-stderr train -s data.cycle=no -s schedule.steps=1500 -o run
     [ "$status" -eq 3 ]
     [ -z "$output" ]
-    [[ $stderr =~ ^gpt-train:\ .*shards:\ expected\ tokens\ for\ 602\ steps,\ found\ enough\ for\ ([0-9]+)\ at\ most,\ and\ data.cycle\ is\ no:\ -s\ data.cycle=yes\ starts\ over,\ -s\ schedule.steps=([0-9]+)\ ends\ before\ that$ ]]
+    [[ $stderr =~ ^gpt-train:\ .*shards:\ expected\ tokens\ for\ 1502\ steps,\ found\ enough\ for\ ([0-9]+)\ at\ most,\ and\ data.cycle\ is\ no:\ -s\ data.cycle=yes\ starts\ over,\ -s\ schedule.steps=([0-9]+)\ ends\ before\ that$ ]]
     [ "${BASH_REMATCH[2]}" -eq $((BASH_REMATCH[1] - 2)) ]
-    # 750,595 tokens; a third of the steps take 1024, a third 1024, the rest and the extension 2048
-    [ "${BASH_REMATCH[1]}" -eq $((400 + (750595 - 400 * 1024) / 2048)) ]
+    # 750,595 tokens; two thirds of the steps take 512, the rest and the extension 1024
+    [ "${BASH_REMATCH[1]}" -eq $((1000 + (750595 - 1000 * 512) / 1024)) ]
     [ ! -e run ]
 }
 
@@ -192,10 +192,10 @@ with_disk() { # KIB COMMAND...
 @test "a disk that has room for two checkpoints as they are is enough: the oldest that goes in time goes before" {
     unshare -rm true || skip "needs mount-right"
     mkdir left
-    run --separate-stderr with_disk 2330 "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run -s data.checkpoint_every=2
+    run --separate-stderr with_disk 2250 "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run -s data.checkpoint_every=2
     [ "$status" -eq 0 ]
     # the last one, with gradients that wait, may be larger
-    [[ ${stderr_lines[0]} == "gpt-train: run: 2.3 MiB free, and a checkpoint may take 1.3: a second beside it, "*", may not fit" ]]
+    [[ ${stderr_lines[0]} == "gpt-train: run: 2.2 MiB free, and a checkpoint may take 1.3: a second beside it, "*", may not fit" ]]
     [ "${stderr_lines[1]}" = "gpt-train: run: the disk is full; removed: step 2, for step 6" ]
     [ "$(ls left | tr '\n' ' ')" = "log.txt step-000010 step-000011 " ]
     diff -r -x MANIFEST -x recipe.txt "$WHOLE/step-000011" left/step-000011

@@ -9,11 +9,11 @@ make_shards() {
 }
 
 # A few steps of the tiny recipe on bytes, at half its width: all stages, the untie step, the extension.
-SMALL=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s schedule.steps=9
-       -s schedule.extension=2 -s data.val_tokens=2048 -s data.val_chunk=256 -s data.val_every=5
+SMALL=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s model.block=16 -s schedule.steps=9
+       -s schedule.extension=2 -s data.val_tokens=1024 -s data.val_chunk=128 -s data.val_every=5
        -s data.checkpoint_every=4
-       -s "stages.0=1024 3 512 1 1,0.5,0.25>0" -s "stages.1=1024 7 512 1.52 1,0.5>0"
-       -s "stages.2=2048 11 512 1.73 1" -s "stages.3=2048 13 512 - 1")
+       -s "stages.0=512 3 256 1 1,0.5,0.25>0" -s "stages.1=512 7 256 1.52 1,0.5>0"
+       -s "stages.2=1024 11 256 1.73 1" -s "stages.3=1024 13 256 - 1")
 
 # With exec, so that the process of `start ... &` is the program itself.
 start() { exec "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
