@@ -790,7 +790,7 @@ static void test_narrow_on_gpu(void)
                { "record-89", { "model.qk_head_dim=64", "model.attn_scale=0.2" }, "role dc1" },
                { "record-89", { "model.rope_dim=128", "model.attn_scale=0.2" }, NULL },
                { "record-84", { "model.head_dim=64", "model.qk_head_dim=32" }, NULL },
-               { "record-84", { "model.head_dim=12", "model.attn_scale=0.2" }, NULL } };
+               { "record-61", { "model.head_dim=12", "model.attn_scale=0.2" }, NULL } };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct recipe *r = NULL;
         if (!CHECK_OK(recipe_read(&r, recipe_path(of[i].recipe), of[i].set, 2)))
