@@ -90,9 +90,11 @@ struct run {
 
 static int new_device(struct run *x)
 {
-    struct backend_wants w = {
-        .ranks = 1, .world = 1, .threads = (int)o.threads, .gpu_path = o.gpu_path
-    };
+    struct backend_wants w = { .ranks = 1,
+                               .world = 1,
+                               .threads = (int)o.threads,
+                               .gpu_path = o.gpu_path,
+                               .cpu_alone = recipe_cpu_alone(x->trained.recipe) };
     int rc = devices_choose(&x->backend, o.device, &w);
     return rc ? rc : x->backend.ops_new(&x->ops, 0, x->backend.group);
 }

@@ -82,6 +82,7 @@ static int plan(const struct options *o, const struct recipe *r)
     struct backend_wants w = wants_of(o);
     struct backend b;
     w.counting = true;
+    w.cpu_alone = recipe_cpu_alone(r);
     int rc = devices_choose(&b, o->device, &w);
     if (rc)
         return rc;

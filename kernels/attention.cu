@@ -230,8 +230,8 @@ bool valid(const struct attn_shape *s)
     const int far = s->window < s->rows ? s->window : s->rows;
     return far / BLOCK + 2 <= 0x7fff && s->rows >= 0 && s->heads > 0 &&
            (int64_t)s->rows * s->heads * s->head_dim < (int64_t)1 << 34 && s->ncu > 0 && s->cu &&
-           (s->head_dim == 32 || s->head_dim == 64 || s->head_dim == 128) && s->cu_mul > 0 &&
-           s->window >= 0 && s->scale > 0;
+           (s->head_dim == 32 || s->head_dim == 64 || s->head_dim == 128) &&
+           attn_qk_dim(s) <= s->head_dim && s->cu_mul > 0 && s->window >= 0 && s->scale > 0;
 }
 
 /* Takes parts of memory in turn; with base NULL, counts them. */
@@ -386,6 +386,14 @@ const struct attention_path attention_native = { attention_sm90_forward, attenti
 const struct attention_path attention_portable = { attention_mma_forward, attention_mma_backward,
                                                    true, false };
 
+/* Hopper's own kernels have heads of q and k of v's width, or of 64 or 96 of 128 channels. */
+static const struct attention_path *path_of(const struct cuda_ops *c, const struct attn_shape *s)
+{
+    const int qk = attn_qk_dim(s);
+    return qk == s->head_dim || (s->head_dim == 128 && qk != 32) ? c->path->attention
+                                                                 : &attention_portable;
+}
+
 void gpu_attention_plan(struct ops *o, const struct attn_shape *s, int n)
 {
     struct cuda_ops *c = cuda_of(o);
@@ -399,7 +407,7 @@ void gpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
                    struct tensor k, struct tensor v, const struct attn_shape *s)
 {
     struct cuda_ops *c = cuda_of(o);
-    const struct attention_path *path = c->path->attention;
+    const struct attention_path *path = path_of(c, s);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(s, path, false));
 
     assert(q.dtype == DT_BF16 && lse.dtype == DT_F32);
@@ -414,29 +422,34 @@ void gpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
                        struct tensor delta, const struct attn_shape *s, const struct qk_made *m)
 {
     struct cuda_ops *c = cuda_of(o);
-    const struct attention_path *path = c->path->attention;
+    const struct attention_path *path = path_of(c, s);
     void *workspace = cuda_workspace(c, attention_workspace_bytes(s, path, true));
-    /* The kernels that turn gradients back themselves read a table of bf16. */
-    bool raw = path->raw_grads && m->rope.table.dtype == DT_BF16,
+    /* The kernels that turn gradients back themselves read a table of bf16, of half of a head, or of all of one that
+     * is half as wide as v's. */
+    const int qk = attn_qk_dim(s);
+    bool raw = path->raw_grads && m->rope.table.dtype == DT_BF16 &&
+               m->rope.table.cols == (2 * qk == s->head_dim ? qk : qk / 2),
          raw_keys = raw && m->shape.key_offset == KEY_OFFSET_NONE;
     const struct fp8_gradient *g8 = cuda_dqkv8(c, &m->shape);
-    int64_t d = dqkv.cols / 3;
+    int64_t d = (int64_t)s->heads * s->cu_mul * s->head_dim;
+    int64_t qd = (int64_t)s->heads * s->cu_mul * attn_qk_dim(s);
     char *to = (char *)(g8 ? g8->codes.data : dqkv.data);
-    size_t part = g8 ? d : 2 * d; /* bytes of q's, k's or v's in a row */
+    size_t part = g8 ? qd : 2 * qd; /* bytes of q's or k's in a row */
     float unit = g8 ? g8->scale : 0;
-    struct attention_grads g = { dq.data, dk.data, dv.data, d, d, d, values == VALUES_ADDED };
+    struct attention_grads g = { dq.data, dk.data, dv.data, qd, qd, d, values == VALUES_ADDED };
 
     assert(lse.dtype == DT_F32 && delta.dtype == DT_F32 && m->factor.dtype == DT_F32);
+    assert(dqkv.cols == 2 * qd + d);
     if (raw) {
         g.factor = (const float *)m->factor.data, g.rope = m->rope.table.data;
-        g.dq = to, g.dq_stride = 3 * d;
+        g.dq = to, g.dq_stride = dqkv.cols;
         g.raw_keys = raw_keys;
         g.dq_unit = unit;
     }
     if (raw_keys)
-        g.dk = to + part, g.dk_stride = 3 * d, g.dk_unit = unit;
+        g.dk = to + part, g.dk_stride = dqkv.cols, g.dk_unit = unit;
     if (raw && values == VALUES_JOINED)
-        g.dv = to + 2 * part, g.dv_stride = 3 * d, g.dv_unit = unit;
+        g.dv = to + 2 * part, g.dv_stride = dqkv.cols, g.dv_unit = unit;
     if (!workspace || !CUDA_TRY(c, attention_backward(c->stream, s, path, &g, dout.data, q.data,
                                                       k.data, v.data, (const float *)lse.data,
                                                       (const float *)delta.data, workspace)))

@@ -2,14 +2,14 @@
  *
  * The kernels behind the ops attention and attention_bwd, without struct ops:
  *
- *     struct attn_shape s = { rows, heads, 128, cu, ncu, cu_mul, window, 0.1f };
+ *     struct attn_shape s = { rows, heads, 128, 0, cu, ncu, cu_mul, window, 0.1f };
  *     void *ws = ... attention_workspace_bytes(&s, path, true) bytes, 256-byte aligned ...
  *     e = attention_forward(stream, &s, path, out, lse, q, k, v, ws);
  *     struct attention_grads g = { dq, dk, dv, heads * 128, heads * 128, heads * 128 };
  *     e = attention_backward(stream, &s, path, &g, dout, q, k, v, lse, delta, ws);
  *
- * q, k, v, out and their gradients are bf16 (rows, heads * head_dim), row-major without
- * gaps, 16-byte aligned; lse is f32 (heads, rows), natural logarithm. Query row p sees keys
+ * q, k, v, out and their gradients are bf16 (rows, heads * head_dim), q and k of the shape's qk_dim where it
+ * has one, row-major without gaps, 16-byte aligned; lse is f32 (heads, rows), natural logarithm. Query row p sees keys
  * max(start of its document, p - window) .. p. P = softmax(scale q k^T), out = P v; sums and
  * softmax in f32, P and dS rounded to bf16 before their products.
  *
@@ -32,7 +32,8 @@
  * each. A shape whose plan is NULL gets one in each call, in the workspace. */
 cudaError_t attention_plans(cudaStream_t stream, const struct attn_shape *s, int n);
 
-/* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128; cu is in
+/* Bytes that a forward or a backward call needs. The shape's head_dim is 32, 64 or 128, its qk_dim the same, or 64 or 96 of
+ * 128, or on the portable path 32 of 64; cu is in
  * device memory, not descending from 0, entries past the last document >= all tokens; window >= 0,
  * scale > 0. */
 size_t attention_workspace_bytes(const struct attn_shape *s, const struct attention_path *path,

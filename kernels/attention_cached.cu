@@ -35,7 +35,7 @@ struct shape {
     const float *alpha; /* NULL: attention is not exclusive */
     float *partial; /* (T H, splits, E + 2) */
     const int32_t *slot, *pos;
-    int heads, pair, d, y_width, window, capacity, splits; /* heads of a row of scores */
+    int heads, pair, d, qd, y_width, window, capacity, splits; /* heads of a row of scores */
     int parts, blocks; /* of a row's keys; of a cluster, which divides parts */
     float scale;
     enum key_offset key_offset;
@@ -44,7 +44,7 @@ struct shape {
 /* A head of a row of scores: head `a` of row 2 t + g or t. */
 struct query {
     int t, p; /* row of the call, row of its sequence */
-    int64_t at; /* of its head in q and out */
+    int64_t at; /* of its head in out */
     int head, low; /* the first key it sees */
 };
 __device__ __forceinline__ static query query_of(const shape &s, int index, int e)
@@ -67,8 +67,8 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
 {
     enum { E = 8 * W, GROUPS = THREADS / W, EACH = KEYS / GROUPS };
     __shared__ float score[KEYS], part[GROUPS][E];
-    int group = threadIdx.x / W, channel = 8 * (threadIdx.x % W);
-    bool offset = key_moves(s.key_offset, channel / (E / 4));
+    int group = threadIdx.x / W, channel = 8 * (threadIdx.x % W), size = s.qd / (s.heads * s.pair);
+    bool offset = key_moves(s.key_offset, channel / (size / 4)), of_key = channel < size;
 
     start_kernel_behind();
     query r = query_of(s, blockIdx.x, E);
@@ -80,15 +80,17 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
     int own = own_from(s, r), begin = max(first, r.low) >> s.pair / 2, ring = begin % s.capacity;
     auto row = [&](int token) {
         int i = ring + token - begin;
-        return (slot + (i < 0 ? i + s.capacity : i < s.capacity ? i : i - s.capacity)) * s.d;
+        return slot + (i < 0 ? i + s.capacity : i < s.capacity ? i : i - s.capacity);
     };
     uint4 k[EACH], v[EACH];
     unsigned late = 0; /* keys of this call, a bit each */
     auto load = [&](int i) {
         int j = first + group + GROUPS * i, token = j >> s.pair / 2;
-        int64_t head = (int64_t)((s.pair == 2 ? j & 1 : 0) * s.heads + r.head) * E + channel;
-        k[i] = __ldcg((const uint4 *)(s.cache_k + row(token - (offset && token > 0)) + head));
-        v[i] = __ldcg((const uint4 *)(s.cache_v + row(token) + head));
+        int64_t head = (s.pair == 2 ? j & 1 : 0) * s.heads + r.head;
+        if (of_key)
+            k[i] = __ldcg((const uint4 *)(s.cache_k + row(token - (offset && token > 0)) * s.qd +
+                                          head * size + channel));
+        v[i] = __ldcg((const uint4 *)(s.cache_v + row(token) * s.d + head * E + channel));
     };
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -100,8 +102,9 @@ template <int W> __global__ static void __launch_bounds__(THREADS) attend(shape 
             load(i);
     }
     wait_for_kernel_before();
-    float q[8], x[8], sum = 0;
-    load8(q, s.q + r.at + channel);
+    float q[8] = {}, x[8], sum = 0;
+    if (of_key)
+        load8(q, s.q + r.at / E * size + channel);
     if (late)
 #pragma unroll
         for (int i = 0; i < EACH; i++)
@@ -545,6 +548,7 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
                 cache->pos,
                 a->heads,
                 a->cu_mul,
+                (int)out.cols,
                 (int)q.cols,
                 (int)y.cols,
                 a->window,
@@ -555,11 +559,14 @@ void gpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
                 a->scale,
                 cache->key_offset };
 
-    assert(q.cols == (int64_t)heads * e && out.rows == q.rows && cache->k.cols == q.cols);
+    int size = attn_qk_dim(a);
+
+    assert(q.cols == (int64_t)heads * size && out.rows == q.rows && cache->k.cols == q.cols);
+    assert(out.cols == (int64_t)heads * e && cache->v.cols == out.cols);
     assert(!alpha.data || (alpha.dtype == DT_F32 && alpha.cols == heads));
     if (c->failed || !rows || !CUDA_NEED(c, e == 32 || e == 64 || e == 128, HEAD_NEED))
         return;
-    if (!c->portable) {
+    if (!c->portable && size == e) { /* narrower heads of q and k: on the portable path */
         qkv_args f = c->qkv;
         bool raw = f.tokens && f.q == s.q && f.slot == s.slot && f.k == s.cache_k;
         if (raw)

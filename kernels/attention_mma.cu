@@ -16,10 +16,12 @@
  *              every run. 32 queries at a time where 64 do not fit (128 channels: 129 KB; a GPU
  *              has at least 99 KB): the same sums in the same order.
  *
- * FLOP a pair of query and key: 4 E forward, 10 E backward. Bytes: each tensor once, what streams
- * again from the L2 for each tile that meets it, and 8 E for dq of a query and a tile of keys.
+ * E: channels of a head of v and out, Q of q and k, at most E. FLOP a pair of query and key: 2 (Q + E) forward,
+ * 6 Q + 4 E backward. Bytes: each tensor once, what streams
+ * again from the L2 for each tile that meets it, and 8 Q for dq of a query and a tile of keys.
  * Source: FlashAttention-2, arXiv 2307.08691; PTX ISA 9.0, fragments of mma.m16n8k16.
  */
+#include <type_traits>
 #include "attention_plan.cuh"
 #include "attention_rows.cuh"
 #include "host/launch.h"
@@ -36,7 +38,7 @@ enum { THREADS = 256, KEYS = 64 /* of a block that streams past in forward */ };
 /* Byte offset of chunk c (8 channels) of row r. */
 template <int E> __device__ __forceinline__ uint32_t chunk_at(int r, int c)
 {
-    return r * (2 * E) + ((c ^ (E < 64 ? r >> 1 & 3 : r & 7)) << 4);
+    return r * (2 * E) + ((c ^ (E % 64 ? r >> 1 & 3 : r & 7)) << 4);
 }
 
 /* Copies rows row .. row + ROWS - 1 of one head of x (rows, heads E); those past the end are zeros. */
@@ -173,9 +175,9 @@ struct forward_args {
 };
 
 /* Bytes of keys and values of a block; a stage has N blocks. */
-template <int E> constexpr int block_bytes() { return 2 * KEYS * E * 2; }
+template <int Q, int E> constexpr int block_bytes() { return 2 * KEYS * (Q + E); }
 
-template <int E, int N>
+template <int Q, int E, int N>
 __global__ void __launch_bounds__(THREADS, 1)
     forward_kernel(const struct attention_call c, const struct forward_args t)
 {
@@ -184,11 +186,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, far = 1 - warp / 4;
     const int tile_row = reach.tile * TILE, first = tile_row + 16 * warp, row = first + lane / 4;
     const int blocks = reach_part(reach.blocks, far), whole = reach_part(reach.whole, far);
-    const int all = reach_blocks(reach.blocks), bytes = block_bytes<E>();
+    const int all = reach_blocks(reach.blocks), bytes = block_bytes<Q, E>();
     const uint32_t memory = address(raw);
     const int lo[2] = { c.p.start[row], c.p.start[row + 8] };
     const int len[2] = { row - lo[0], row + 8 - lo[1] };
-    uint32_t q[E / 16][4], packed[16], result[E / 4];
+    uint32_t q[Q / 16][4], packed[16], result[E / 4];
     float s[32], p[32], out[E / 2];
     struct online o;
 
@@ -196,21 +198,21 @@ __global__ void __launch_bounds__(THREADS, 1)
                                    for (int end = min(i + N, all); i < end; i++) {
                                        const uint32_t to = memory + i % (2 * N) * bytes;
                                        const int key = tile_row + BLOCK - i * BLOCK;
-                                       copy_rows<E, KEYS>(to, t.k, c.s, reach.head, key);
-                                       copy_rows<E, KEYS>(to + bytes / 2, t.v, c.s, reach.head,
+                                       copy_rows<Q, KEYS>(to, t.k, c.s, reach.head, key);
+                                       copy_rows<E, KEYS>(to + 2 * KEYS * Q, t.v, c.s, reach.head,
                                                           key);
                                    }
                                    copies_commit();
     };
-    copy_rows<E, TILE>(memory + N * bytes, t.q, c.s, reach.head, tile_row); /* where block N goes */
+    copy_rows<Q, TILE>(memory + N * bytes, t.q, c.s, reach.head, tile_row); /* where block N goes */
     copies_commit();
     copy_stage(0);
     copies_wait<1>();
     __syncthreads();
-    load_steps<E>(q, memory + N * bytes, 16 * warp);
+    load_steps<Q>(q, memory + N * bytes, 16 * warp);
     set_zero(out);
     for (int i = 0; i < all; i++) {
-        const uint32_t k = memory + i % (2 * N) * bytes, v = k + bytes / 2;
+        const uint32_t k = memory + i % (2 * N) * bytes, v = k + 2 * KEYS * Q;
         const int mine = i - far;
         if (i % N == 0) {
             copies_wait<0>();
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         if (mine < 0 || mine >= blocks)
             continue;
-        dot_rows<E, KEYS>(s, q, k);
+        dot_rows<Q, KEYS>(s, q, k);
         if (mine == 0 || mine >= whole)
             mask_block(s, tile_row + BLOCK - i * BLOCK + lane % 4 * 2, lo, len);
         if (mine == 0) {
@@ -256,17 +258,28 @@ struct backward_args {
 
 /* The tile's keys and values, queries of two steps, dout and dS^T of one, and lse / ln 2 and delta
  * of two. */
-template <int E, int N> struct backward_smem {
-    char k[TILE * E * 2], v[TILE * E * 2];
-    char q[2][N * E * 2], dout[N * E * 2];
+template <int Q, int E, int N> struct backward_smem {
+    char k[TILE * Q * 2], v[TILE * E * 2];
+    char q[2][N * Q * 2], dout[N * E * 2];
     char ds[TILE * N * 2];
     float stat[2][2][N];
 };
 
-/* dq of N queries, dealt to the warps: each has M times 16 rows and C times 16 channels. */
-template <int E, int N> struct dq_part {
-    enum { ACROSS = E < 64 ? 2 : 4, M = N * ACROSS / 128, C = E / ACROSS / 16, SUMS = 8 * M * C };
+/* dq of N queries, dealt to the warps: each has M times 16 rows and C times 16 channels, of which those from
+ * Q on (a fourth warp's, of 96 channels) are left out. */
+template <int Q, int N> struct dq_part {
+    enum {
+        ACROSS = Q < 64 ? 2 : 4,
+        M = N * ACROSS / 128,
+        C = (Q + 16 * ACROSS - 1) / (16 * ACROSS),
+        SUMS = 8 * M * C,
+        STEP = SUMS * THREADS / 4 /* float4 of N queries in memory */
+    };
     int row, chunk; /* first row, first 8 channels */
+    __device__ __forceinline__ bool has(int n) const
+    {
+        return Q % (16 * ACROSS) == 0 || 8 * (chunk + 2 * n) < Q;
+    }
     __device__ __forceinline__ dq_part()
         : row(threadIdx.x / 32 / ACROSS * 16 * M), chunk(threadIdx.x / 32 % ACROSS * 2 * C)
     {
@@ -274,11 +287,11 @@ template <int E, int N> struct dq_part {
 };
 
 /* d += dS k over keys `from` .. to - 1 of the tile. */
-template <int E, int N>
-__device__ __forceinline__ void add_dq(float (&d)[dq_part<E, N>::SUMS], const dq_part<E, N> &part,
+template <int Q, int N>
+__device__ __forceinline__ void add_dq(float (&d)[dq_part<Q, N>::SUMS], const dq_part<Q, N> &part,
                                        uint32_t ds, uint32_t k, int from, int to)
 {
-    typedef dq_part<E, N> own;
+    typedef dq_part<Q, N> own;
     const int lane = threadIdx.x % 32;
     for (int key = from; key < to; key += 16) {
         uint32_t a[own::M][4], b[4];
@@ -288,7 +301,9 @@ __device__ __forceinline__ void add_dq(float (&d)[dq_part<E, N>::SUMS], const dq
                                                    part.row / 8 + 2 * m + lane / 8 % 2));
 #pragma unroll
         for (int n = 0; n < own::C; n++) {
-            load_transposed(b, k + chunk_at<E>(key + lane % 16, part.chunk + 2 * n + lane / 16));
+            if (!part.has(n))
+                continue;
+            load_transposed(b, k + chunk_at<Q>(key + lane % 16, part.chunk + 2 * n + lane / 16));
 #pragma unroll
             for (int m = 0; m < own::M; m++) {
                 mma(d + 8 * (m * own::C + n), a[m], b[0], b[1]);
@@ -316,28 +331,28 @@ template <int SUMS> __device__ __forceinline__ void save_sums(float4 *to, const 
 }
 
 /* Finished sums times scale to rows `row` .. of dq. */
-template <int E, int N>
-__device__ __forceinline__ void leave_dq(bf16 *dq, const dq_part<E, N> &part,
-                                         const float (&d)[dq_part<E, N>::SUMS],
+template <int Q, int N>
+__device__ __forceinline__ void leave_dq(bf16 *dq, const dq_part<Q, N> &part,
+                                         const float (&d)[dq_part<Q, N>::SUMS],
                                          const struct attn_shape &s, int head, int row)
 {
-    typedef dq_part<E, N> own;
+    typedef dq_part<Q, N> own;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < own::SUMS; i += 2) {
         const int r = row + part.row + i / (8 * own::C) * 16 + lane / 4 + i / 2 % 2 * 8;
         const int channel = 8 * part.chunk + i / 4 % (2 * own::C) * 8 + lane % 4 * 2;
-        if (r < s.rows)
-            *(uint32_t *)(dq + ((int64_t)r * s.heads + head) * E + channel) =
+        if (r < s.rows && part.has(i / 8 % own::C))
+            *(uint32_t *)(dq + ((int64_t)r * s.heads + head) * Q + channel) =
                 bf16_pack(d[i] * s.scale, d[i + 1] * s.scale);
     }
 }
 
-template <int E, int N>
+template <int Q, int E, int N>
 __device__ __forceinline__ void copy_queries(const struct attention_call &c, const bf16 *q,
-                                             backward_smem<E, N> *sm, int to, int head, int row)
+                                             backward_smem<Q, E, N> *sm, int to, int head, int row)
 {
-    copy_rows<E, N>(address(sm->q[to]), q, c.s, head, row);
+    copy_rows<Q, N>(address(sm->q[to]), q, c.s, head, row);
     if (threadIdx.x < 2 * N / 4) {
         const int which = threadIdx.x / (N / 4), at = threadIdx.x % (N / 4) * 4;
         const float *from = (which ? c.p.delta : c.p.lse2) + (int64_t)head * c.p.padded + row + at;
@@ -348,13 +363,13 @@ __device__ __forceinline__ void copy_queries(const struct attention_call &c, con
 /* One block a tile of keys and head. Tiles are taken from the last one down: the dq of N queries
  * goes from their own tile of keys to the one before it, down to the first that they see, and a
  * tile that is waited for has been taken earlier. N queries a step. */
-template <int E, int N>
+template <int Q, int E, int N>
 __global__ void __launch_bounds__(THREADS, 1)
     backward_kernel(const struct attention_call c, const struct backward_args t)
 {
     extern __shared__ __align__(128) char raw[];
     __shared__ int taken;
-    backward_smem<E, N> *const sm = (backward_smem<E, N> *)raw;
+    backward_smem<Q, E, N> *const sm = (backward_smem<Q, E, N> *)raw;
     if (threadIdx.x == 0)
         taken = take_item(&c.p.next[1], c.p.items - 1);
     __syncthreads();
@@ -368,16 +383,16 @@ __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t ds = address(sm->ds);
     const int lo[2] = { row, row + 8 };
     const int len[2] = { c.p.end[row] - row, c.p.end[row + 8] - row - 8 };
-    const dq_part<E, N> part;
+    const dq_part<Q, N> part;
     /* For each N queries of this head: how many tiles of keys have added to dq, and their sum. */
     const int64_t parts = (int64_t)head * (c.p.padded / N);
     int *const added = c.p.added + parts;
-    float4 *const sums = (float4 *)c.p.dq_sums + parts * (N * E / 4);
-    float dk[E / 2], dv[E / 2];
+    float4 *const sums = (float4 *)c.p.dq_sums + parts * dq_part<Q, N>::STEP;
+    float dk[Q / 2], dv[E / 2];
 
-    copy_rows<E, TILE>(k, t.k, c.s, head, tile_row);
+    copy_rows<Q, TILE>(k, t.k, c.s, head, tile_row);
     copy_rows<E, TILE>(v, t.v, c.s, head, tile_row);
-    copy_queries<E, N>(c, t.q, sm, 0, head, tile_row);
+    copy_queries<Q, E, N>(c, t.q, sm, 0, head, tile_row);
     copy_rows<E, N>(dout, t.dout, c.s, head, tile_row);
     copies_commit();
     set_zero(dk);
@@ -403,10 +418,10 @@ __global__ void __launch_bounds__(THREADS, 1)
             *(volatile int *)&added[at / N - 1] = (j - 1) / (TILE / N) + 1;
         }
         if (j + 1 < steps)
-            copy_queries<E, N>(c, t.q, sm, (j + 1) % 2, head, at + N);
+            copy_queries<Q, E, N>(c, t.q, sm, (j + 1) % 2, head, at + N);
         const bool works = mine >= 0 && mine < blocks;
         if (works) {
-            dot_rows<E, N>(s, k, 16 * warp, q);
+            dot_rows<Q, N>(s, k, 16 * warp, q);
             dot_rows<E, N>(dp, v, 16 * warp, dout);
             if (mine == 0 || mine >= whole)
                 mask_block(s, at + lane % 4 * 2, lo, len);
@@ -421,13 +436,13 @@ __global__ void __launch_bounds__(THREADS, 1)
             pack_rows(packed, dp);
             put_rows<N>(ds + 16 * warp * N * 2, packed);
         }
-        float dq[dq_part<E, N>::SUMS];
+        float dq[dq_part<Q, N>::SUMS];
         if (before > 0)
-            load_sums(dq, sums + (int64_t)(at / N) * (N * E / 4));
+            load_sums(dq, sums + (int64_t)(at / N) * dq_part<Q, N>::STEP);
         else
             set_zero(dq);
         if (works)
-            add_rows<E, N>(dk, packed, q);
+            add_rows<Q, N>(dk, packed, q);
         __syncthreads(); /* dS of all warps is there, and nobody reads dout */
         if (j + 1 < steps)
             copy_rows<E, N>(dout, t.dout, c.s, head, at + N);
@@ -435,40 +450,80 @@ __global__ void __launch_bounds__(THREADS, 1)
         /* The halves of the tile that meet these queries. */
         const int from = block < reach_part(reach.blocks, 0) ? 0 : BLOCK;
         const int to = block > 0 && block <= reach_part(reach.blocks, 1) ? TILE : BLOCK;
-        add_dq<E, N>(dq, part, ds, k, from, to);
+        add_dq<Q, N>(dq, part, ds, k, from, to);
         if (last)
-            leave_dq<E, N>(t.dq, part, dq, c.s, head, at);
+            leave_dq<Q, N>(t.dq, part, dq, c.s, head, at);
         else
-            save_sums(sums + (int64_t)(at / N) * (N * E / 4), dq);
+            save_sums(sums + (int64_t)(at / N) * dq_part<Q, N>::STEP, dq);
     }
     __syncthreads(); /* nobody reads k */
     if (threadIdx.x == 0) {
         __threadfence();
         *(volatile int *)&added[(tile_row + (steps - 1) * N) / N] = (steps - 1) / (TILE / N) + 1;
     }
-    uint32_t result[E / 4];
-    round_rows<E>(result, dk, c.s.scale, c.s.scale);
-    leave<E>(t.dk, k + 16 * warp * E * 2, result, c.s, head, first, false);
+    uint32_t keys[Q / 4], result[E / 4];
+    round_rows<Q>(keys, dk, c.s.scale, c.s.scale);
+    leave<Q>(t.dk, k + 16 * warp * Q * 2, keys, c.s, head, first, false);
     round_rows<E>(result, dv, 1, 1);
     leave<E>(t.dv, v + 16 * warp * E * 2, result, c.s, head, first, c.grads.add_dv);
 }
 
 /* -- host -------------------------------------------------------------------------------------- */
 
-template <int E, int N>
+template <int Q, int E, int N>
+cudaError_t forward_of(cudaStream_t stream, const struct attention_call *c,
+                       const struct forward_args &t)
+{
+    return launch_kernel({ dim3(c->p.items), THREADS, stream, 2 * N * block_bytes<Q, E>() },
+                         forward_kernel<Q, E, N>, *c, t);
+}
+
+/* Takes as many blocks a stage, or queries a step, as fit into shared memory. */
+template <int Q, int E>
 cudaError_t forward(cudaStream_t stream, const struct attention_call *c,
                     const struct forward_args &t)
 {
-    return launch_kernel({ dim3(c->p.items), THREADS, stream, 2 * N * block_bytes<E>() },
-                         forward_kernel<E, N>, *c, t);
+    return E == 128 && c->shared_bytes < 4 * block_bytes<Q, E>()
+               ? forward_of<Q, E, 1>(stream, c, t)
+               : forward_of<Q, E, 2>(stream, c, t);
 }
 
-template <int E, int N>
+template <int Q, int E, int N>
+cudaError_t backward_of(cudaStream_t stream, const struct attention_call *c,
+                        const struct backward_args &t)
+{
+    return launch_kernel({ dim3(c->p.items), THREADS, stream, (int)sizeof(backward_smem<Q, E, N>) },
+                         backward_kernel<Q, E, N>, *c, t);
+}
+
+template <int Q, int E>
 cudaError_t backward(cudaStream_t stream, const struct attention_call *c,
                      const struct backward_args &t)
 {
-    return launch_kernel({ dim3(c->p.items), THREADS, stream, (int)sizeof(backward_smem<E, N>) },
-                         backward_kernel<E, N>, *c, t);
+    if constexpr (E == 128)
+        if (c->shared_bytes < (int)sizeof(backward_smem<Q, E, 64>))
+            return backward_of<Q, E, 32>(stream, c, t);
+    return backward_of<Q, E, 64>(stream, c, t);
+}
+
+template <int N> using channels = std::integral_constant<int, N>;
+/* Calls f with the widths of a head of q and of v, of which there are kernels. */
+template <typename F> cudaError_t with_widths(const struct attn_shape &s, F f)
+{
+    const int q = attn_qk_dim(&s), e = s.head_dim;
+    if (q == 32 && e == 32)
+        return f(channels<32>(), channels<32>());
+    if (q == 32 && e == 64)
+        return f(channels<32>(), channels<64>());
+    if (q == 64 && e == 64)
+        return f(channels<64>(), channels<64>());
+    if (q == 64 && e == 128)
+        return f(channels<64>(), channels<128>());
+    if (q == 96 && e == 128)
+        return f(channels<96>(), channels<128>());
+    if (q == 128 && e == 128)
+        return f(channels<128>(), channels<128>());
+    return cudaErrorInvalidValue;
 }
 
 } /* namespace */
@@ -478,13 +533,9 @@ cudaError_t attention_mma_forward(cudaStream_t stream, const struct attention_ca
 {
     const struct forward_args t = { (bf16 *)out, (const bf16 *)q, (const bf16 *)k,
                                     (const bf16 *)v };
-    switch (c->s.head_dim) {
-    case 32: return forward<32, 2>(stream, c, t);
-    case 64: return forward<64, 2>(stream, c, t);
-    default:
-        return c->shared_bytes < 4 * block_bytes<128>() ? forward<128, 1>(stream, c, t)
-                                                        : forward<128, 2>(stream, c, t);
-    }
+    return with_widths(c->s, [&](auto qk, auto e) {
+        return forward<decltype(qk)::value, decltype(e)::value>(stream, c, t);
+    });
 }
 
 cudaError_t attention_mma_backward(cudaStream_t stream, const struct attention_call *c,
@@ -493,12 +544,7 @@ cudaError_t attention_mma_backward(cudaStream_t stream, const struct attention_c
     const struct backward_args t = { (bf16 *)c->grads.dq, (bf16 *)c->grads.dk, (bf16 *)c->grads.dv,
                                      (const bf16 *)dout,  (const bf16 *)q,     (const bf16 *)k,
                                      (const bf16 *)v };
-    switch (c->s.head_dim) {
-    case 32: return backward<32, 64>(stream, c, t);
-    case 64: return backward<64, 64>(stream, c, t);
-    default:
-        return c->shared_bytes < (int)sizeof(backward_smem<128, 64>)
-                   ? backward<128, 32>(stream, c, t)
-                   : backward<128, 64>(stream, c, t);
-    }
+    return with_widths(c->s, [&](auto qk, auto e) {
+        return backward<decltype(qk)::value, decltype(e)::value>(stream, c, t);
+    });
 }

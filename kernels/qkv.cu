@@ -2,14 +2,14 @@
  * record-74.md 6, 7.
  *
  *   raw    = scale x w^T
- *   q, k   Norm over each head's E channels, rotated by -theta on the first E/2 channels
- *   k      channels [E/4,E/2) and [3E/4,E), or [E/2,E), move to the next token, by key_offset
+ *   q, k   Norm over each head's Eq channels, rotated by -theta on the first of them, by the table's width
+ *   k      channels [Eq/4,Eq/2) and [3Eq/4,Eq), or [Eq/2,Eq), move to the next token, by key_offset
  *   v      + 2 s(gate_h . u_t) table[tok_t], with a table; u_t = y_t[0:12], or with a split gate
  *          y_t[0:6], table[tok_t][0:6]
  *
- * x (T,D), w (3D,D), raw (T,3D), q, k, v (T,D), y (T,D') bf16; rope rows of E/4 pairs (cosine,
- * sine) in bf16. One warp a token, all heads; a head is W = E/8 lanes (heads.h), so that a norm is
- * a few shuffles and a rotation stays inside a lane.
+ * x (T,D), w (2Q+D,D), raw (T,2Q+D), q, k (T,Q), v (T,D), y (T,D') bf16; rope rows of pairs (cosine,
+ * sine) in bf16, of E/4 where half of E channels turn. One warp a token, all heads; a head is W = E/8 lanes (heads.h),
+ * so that a norm is a few shuffles and a rotation stays inside a lane.
  *
  * With s->fp8 raw is a product of codes in e4m3 (fp8.md 6).
  *
@@ -31,9 +31,9 @@
  * well). */
 template <int W>
 __device__ __forceinline__ static void put_key(bf16 *k, const float (&x)[8], int t,
-                                               const qkv_args &s, int d)
+                                               const qkv_args &s, int d, int size)
 {
-    bool offset = head_lane<W>::offset(s.key_offset);
+    bool offset = head_lane<W>::offset(s.key_offset, size);
 
     if (!offset || t == 0)
         store8(k, x);
@@ -72,13 +72,13 @@ __device__ __forceinline__ static void add_bias(float (&x)[8], const qkv_args &s
 }
 
 /* Rows of up to 768 channels fit 85 registers: 3 CTAs of 256 threads an SM. */
-template <int V, int W>
+template <int V, int W, bool NARROW>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forward(qkv_args s)
 {
+    typedef qk_row<V, W, NARROW> qk;
     const bf16 *qkv = s.qkv;
     bf16 *q = s.q, *k = s.k, *v = s.v;
-    int t = blockIdx.x * ROW_WARPS + warp_id(), d = s.heads * 8 * W;
-    int64_t at = (int64_t)t * d;
+    int t = blockIdx.x * ROW_WARPS + warp_id(), d = s.heads * 8 * W, qd = qk::width(s);
     packed_row<V> rq, rk, rv, re;
     float u[GATE];
 
@@ -86,42 +86,43 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
     if (t >= s.tokens) /* warps of the last block; its others wait */
         return;
     turn r = turn_of<W>(s, t, head_lane<W>::head(0));
-    int64_t to = at;
+    int64_t to = t;
     if (s.slot)
-        to = ((int64_t)__ldcg(s.slot + t) * s.capacity + __ldcg(s.pos + t) % s.capacity) * d;
-    v += s.values_apart ? at : to;
+        to = (int64_t)__ldcg(s.slot + t) * s.capacity + __ldcg(s.pos + t) % s.capacity;
+    q += (int64_t)t * qd, k += to * qd, v += (s.values_apart ? t : to) * d;
+    qkv += (int64_t)t * (2 * qd + d);
     if (s.table)
         re.load(s.table + (int64_t)__ldcg(s.tok + t) * d, d);
     wait_for_kernel_before();
-    rq.load(qkv + 3 * at, d);
-    rk.load(qkv + 3 * at + d, d);
-    rv.load(qkv + 3 * at + 2 * d, d);
+    qk::load(rq, qkv, s);
+    qk::load(rk, qkv + qd, s);
+    rv.load(qkv + 2 * qd, d);
     if (s.table)
         gate_input(u, s, t, re);
 #pragma unroll
     for (int i = 0; i < V; i++) {
         int h = head_lane<W>::head(i);
         bool here = h < s.heads;
-        bool keeps = here && s.factor && lane_id() % W == 0;
+        bool has = qk::has(i, s), keeps = here && s.factor && lane_id() % W == 0;
         float x[8], factor;
         unpack8(x, rq.u[i]);
         if (s.bias && here)
             add_bias(x, s, row<V>::at(i));
-        factor = norm_head<W>(x);
+        factor = norm_head<W>(x, qk::size(s));
         rotate(x, r, 1);
         if (keeps)
             s.factor[(int64_t)h * s.tokens + t] = factor;
-        if (here)
-            store8(q + at + row<V>::at(i), x);
+        if (has)
+            store8(q + qk::at(i, s), x);
         unpack8(x, rk.u[i]);
         if (s.bias && here)
             add_bias(x, s, d + row<V>::at(i));
-        factor = norm_head<W>(x);
+        factor = norm_head<W>(x, qk::size(s));
         rotate(x, r, 1);
         if (keeps)
             s.factor[(int64_t)(s.heads + h) * s.tokens + t] = factor;
-        if (here)
-            put_key<W>(k + to + row<V>::at(i), x, t, s, d);
+        if (has)
+            put_key<W>(k + qk::at(i, s), x, t, s, qd, qk::size(s));
         if (s.bias && here) {
             unpack8(x, rv.u[i]);
             add_bias(x, s, 2 * d + row<V>::at(i));
@@ -143,9 +144,17 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1) qkv_forwar
 
 static bool can_do(struct cuda_ops *c, const struct qkv_shape *s)
 {
-    int e = s->head_dim;
+    int e = s->head_dim, qk = qkv_qk_dim(s);
     return !c->failed && ROW_FITS(c, s->heads * e) &&
-           CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED);
+           CUDA_NEED(c, s->heads <= MAX_HEADS && (e == 32 || e == 64 || e == 128), HEAD_NEED) &&
+           CUDA_NEED(c, qk <= e && qk % 32 == 0,
+                     "heads of q and k have 32, 64, 96 or 128 channels");
+}
+
+/* True if Hopper's own kernels, which have q and k of v's width, half of which turns, do not do it. */
+static bool is_narrow(const struct qkv_shape *s, struct rope r)
+{
+    return qkv_qk_dim(s) != s->head_dim || r.table.cols != s->head_dim / 2;
 }
 
 static qkv_args shape_of(const struct qkv_shape *s, struct rope r, int tokens)
@@ -153,8 +162,9 @@ static qkv_args shape_of(const struct qkv_shape *s, struct rope r, int tokens)
     qkv_args k = {};
 
     assert(r.table.dtype == DT_BF16 || r.table.dtype == DT_F32);
-    assert(r.table.cols == s->head_dim / 2);
+    assert(r.table.cols <= qkv_qk_dim(s) && r.table.cols % 8 == 0);
     k.tokens = tokens, k.heads = s->heads, k.head_dim = s->head_dim;
+    k.qk_dim = qkv_qk_dim(s), k.turned = (int)r.table.cols;
     k.paired = s->paired, k.key_offset = s->key_offset;
     k.rope = r.table.data, k.rope_f32 = r.table.dtype == DT_F32;
     return k;
@@ -172,11 +182,14 @@ static void add_values(qkv_args *k, const struct qkv_shape *s, struct tensor y, 
     k->table = (const bf16 *)table.data, k->tok = b->token.row;
 }
 
-static bool in_one_kernel(const struct cuda_ops *c, const struct qkv_shape *s, struct tensor x,
-                          struct tensor w)
+static bool in_one_kernel(const struct cuda_ops *c, const struct qkv_shape *s, struct rope r,
+                          struct tensor x, struct tensor w)
 {
+    /* Two heads of half the width, whole of which turns, are as one. */
+    bool two = 2 * qkv_qk_dim(s) == s->head_dim && r.table.cols == qkv_qk_dim(s) &&
+               r.table.dtype == DT_BF16 && s->heads % 2 == 0;
     return !c->portable && !s->cache && s->head_dim == QKV_GEMM_HEAD && x.cols % 8 == 0 &&
-           w.dtype == DT_BF16;
+           w.dtype == DT_BF16 && (!is_narrow(s, r) || two);
 }
 
 void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
@@ -191,7 +204,7 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     assert(!s->fp8 || (!bias.data && !b->pos));
     assert(b->pos || r.table.rows >= (int64_t)b->tokens * (s->paired ? 2 : 1));
     assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
-    assert(raw.rows == b->tokens && raw.cols == 3 * s->heads * s->head_dim);
+    assert(raw.rows == b->tokens && raw.cols == s->heads * (2 * qkv_qk_dim(s) + s->head_dim));
     if (!can_do(c, s) || !b->tokens ||
         !CUDA_NEED(c, !in8 || x.cols % 16 == 0, "fp8 products have widths of multiples of 16"))
         return;
@@ -207,8 +220,8 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.v = (bf16 *)v.data;
     a.factor = (float *)factor.data;
     a.bias = bias.data, a.bias_f32 = bias.dtype == DT_F32;
-    if (in_one_kernel(c, s, x, w) && !b->pos && !o->rows_apart &&
-        !((a.table || in8) && (a.bias || a.rope_f32))) {
+    if (in_one_kernel(c, s, r, x, w) && !b->pos && !o->rows_apart &&
+        !((a.table || in8 || a.qk_dim < a.head_dim) && (a.bias || a.rope_f32))) {
         cuda_launch_waiting(c);
         qkv_gemm(c, x, w, scale, in8, &a);
         return;
@@ -223,7 +236,7 @@ void gpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     }
     cuda_launch_waiting(c);
     c->qkv = a;
-    if (!s->cache || s->cache->values_apart || !b->apart || c->portable)
+    if (!s->cache || s->cache->values_apart || !b->apart || c->portable || is_narrow(s, r))
         cuda_launch_qkv(c);
 }
 
@@ -235,7 +248,9 @@ void cuda_launch_qkv(struct cuda_ops *c)
         return;
     with_vectors(a.heads * a.head_dim, [&](auto vec) {
         with_head_size(a.head_dim, [&](auto w) {
-            launch_step(c, qkv_forward<decltype(vec)::value, decltype(w)::value>,
+            constexpr int V = decltype(vec)::value, W = decltype(w)::value;
+            launch_step(c,
+                        a.qk_dim < a.head_dim ? qkv_forward<V, W, true> : qkv_forward<V, W, false>,
                         dim3(div_up(a.tokens, ROW_WARPS)), ROW_THREADS, a);
         });
     });
@@ -245,23 +260,24 @@ void cuda_launch_qkv(struct cuda_ops *c)
 
 /* A key of token t and its gradient, from the rows that they went to: its own, the next, both (of
  * token 0) or (offset channels of the last token) no gradient. */
-template <int V, int W> struct key_grad {
+template <int V, int W, bool NARROW> struct key_grad {
+    typedef qk_row<V, W, NARROW> qk;
     packed_row<V> z, own, next;
 
     __device__ __forceinline__ void load(const bf16 *k, const bf16 *dk, int t, const qkv_args &s,
                                          int d)
     {
-        bool offset = head_lane<W>::offset(s.key_offset);
+        bool offset = head_lane<W>::offset(s.key_offset, qk::size(s));
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            bool here = row<V>::at(i) < d;
+            bool here = qk::has(i, s);
             z.u[i] = own.u[i] = next.u[i] = make_uint4(0, 0, 0, 0);
             if (here)
-                z.u[i] = *(const uint4 *)(k + (offset ? d : 0) + row<V>::at(i));
+                z.u[i] = *(const uint4 *)(k + (offset ? d : 0) + qk::at(i, s));
             if (here && (!offset || t == 0))
-                own.u[i] = *(const uint4 *)(dk + row<V>::at(i));
+                own.u[i] = *(const uint4 *)(dk + qk::at(i, s));
             if (here && offset && t + 1 < s.tokens)
-                next.u[i] = *(const uint4 *)(dk + d + row<V>::at(i));
+                next.u[i] = *(const uint4 *)(dk + d + qk::at(i, s));
         }
     }
     __device__ __forceinline__ void get(float (&dz)[8], int i, const qkv_args &s) const
@@ -281,12 +297,12 @@ template <int V, int W> struct key_grad {
  * raw_grad). */
 template <int W>
 __device__ __forceinline__ static void raw_grad(float (&d)[8], uint4 packed, const turn &r,
-                                                float factor)
+                                                float factor, int size)
 {
     float z[8];
 
     unpack8(z, packed);
-    float mean = head_sum<W>(dot8(d, z)) / (8 * W);
+    float mean = head_sum<W>(dot8(d, z)) / size;
 #pragma unroll
     for (int j = 0; j < 8; j++)
         d[j] -= mean * rcp_approx(fmaf(r.c[j / 2], r.c[j / 2], r.s[j / 2] * r.s[j / 2])) * z[j];
@@ -335,49 +351,50 @@ struct raw_out {
 /* Computes the gradients of raw q, k and v. s gives factor, shape, rope and q, k as attention read
  * them; dq, dk, dv are NULL where they are not wanted. Rows of up to 768 channels fit 128 registers: 2
  * CTAs an SM. */
-template <int V, int W>
+template <int V, int W, bool NARROW>
 __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 2 : 1)
     raw_backward(raw_out out, bool add, const bf16 *dq, const bf16 *dk, const bf16 *dv, qkv_args s)
 {
-    int d = s.heads * 8 * W;
+    typedef qk_row<V, W, NARROW> qk;
+    int d = s.heads * 8 * W, qd = qk::width(s);
 
     for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < s.tokens; t += gridDim.x * ROW_WARPS) {
-        int64_t at = (int64_t)t * d;
+        int64_t at = (int64_t)t * qd;
         packed_row<V> z, g, gv;
-        key_grad<V, W> gk;
+        key_grad<V, W, NARROW> gk;
 
         if (dq)
-            z.load(s.q + at, d), g.load(dq + at, d);
+            qk::load(z, s.q + at, s), qk::load(g, dq + at, s);
         if (dk)
-            gk.load(s.k + at, dk + at, t, s, d);
+            gk.load(s.k + at, dk + at, t, s, qd);
         if (dv)
-            gv.load(dv + at, d);
+            gv.load(dv + (int64_t)t * d, d);
         turn r = turn_of<W>(s, t, head_lane<W>::head(0));
 #pragma unroll
         for (int i = 0; i < V; i++) {
             int h = head_lane<W>::head(i);
-            int64_t to = 3 * at + row<V>::at(i);
-            bool here = h < s.heads;
+            int64_t first = (int64_t)t * (2 * qd + d), to = first + qk::at(i, s);
+            bool here = h < s.heads, has = qk::has(i, s);
             const float *factor = s.factor + (int64_t)(here ? h : 0) * s.tokens + t;
             float x[8];
             if (dq) {
                 unpack8(x, g.u[i]);
-                raw_grad<W>(x, z.u[i], r, *factor);
-                if (add && here)
+                raw_grad<W>(x, z.u[i], r, *factor, qk::size(s));
+                if (add && has)
                     add8(x, out.dqkv + to);
-                if (here)
+                if (has)
                     out.put(to, pack8(x));
             }
             if (dk) {
                 gk.get(x, i, s);
-                raw_grad<W>(x, gk.z.u[i], r, factor[(int64_t)s.heads * s.tokens]);
-                if (add && here)
-                    add8(x, out.dqkv + d + to);
-                if (here)
-                    out.put(d + to, pack8(x));
+                raw_grad<W>(x, gk.z.u[i], r, factor[(int64_t)s.heads * s.tokens], qk::size(s));
+                if (add && has)
+                    add8(x, out.dqkv + qd + to);
+                if (has)
+                    out.put(qd + to, pack8(x));
             }
             if (dv && here)
-                out.put(2 * d + to, gv.u[i]);
+                out.put(first + 2 * qd + row<V>::at(i), gv.u[i]);
         }
     }
 }
@@ -398,7 +415,7 @@ void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, bool add, const void
     const struct fp8_gradient *g8 = cuda_dqkv8(c, &m->shape);
 
     assert(!add || !g8);
-    assert(dqkv.cols == 3 * a.heads * a.head_dim && m->factor.rows == 2 * a.heads);
+    assert(dqkv.cols == a.heads * (2 * a.qk_dim + a.head_dim) && m->factor.rows == 2 * a.heads);
     assert(m->factor.cols == a.tokens);
     assert(!dk || k.rows == a.tokens + (a.key_offset != KEY_OFFSET_NONE));
     if (!can_do(c, &m->shape) || !a.tokens)
@@ -406,10 +423,11 @@ void cuda_raw_grads(struct cuda_ops *c, struct tensor dqkv, bool add, const void
     a.q = (bf16 *)q.data, a.k = (bf16 *)k.data, a.factor = (float *)m->factor.data;
     with_vectors(a.heads * a.head_dim, [&](auto vec) {
         with_head_size(a.head_dim, [&](auto w) {
-            raw_backward<decltype(vec)::value, decltype(w)::value>
-                <<<resident_blocks(c, a.tokens, 2), ROW_THREADS, 0, c->stream>>>(
-                    raw_out(dqkv, g8), add, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv,
-                    a);
+            constexpr int V = decltype(vec)::value, W = decltype(w)::value;
+            auto *kernel =
+                a.qk_dim < a.head_dim ? raw_backward<V, W, true> : raw_backward<V, W, false>;
+            kernel<<<resident_blocks(c, a.tokens, 2), ROW_THREADS, 0, c->stream>>>(
+                raw_out(dqkv, g8), add, (const bf16 *)dq, (const bf16 *)dk, (const bf16 *)dv, a);
         });
     });
     CUDA_LAUNCHED(c);
@@ -454,7 +472,8 @@ __global__ static void __launch_bounds__(ROW_THREADS, V <= 3 ? 3 : 1)
     }
     for (int t = blockIdx.x * ROW_WARPS + warp_id(); t < s.tokens; t += gridDim.x * ROW_WARPS) {
         int64_t at = (int64_t)t * d;
-        int64_t out = 3 * at + 2 * d;
+        int qd = s.heads * s.qk_dim;
+        int64_t out = (int64_t)t * (2 * qd + d) + 2 * qd;
         packed_row<V> gv, re;
         float u[GATE], dz[V], dx[8], first_gate;
 
@@ -527,13 +546,14 @@ void gpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
 
     assert(!g8 || dv.data);
     assert(!table.data || (dy12.cols == GATE_WIDTH && dy12.dtype == DT_BF16));
-    assert(dqkv.rows == b->tokens && dqkv.cols == 3 * s->heads * s->head_dim);
+    assert(dqkv.rows == b->tokens && dqkv.cols == s->heads * (2 * qkv_qk_dim(s) + s->head_dim));
     if (!can_do(c, s) || !blocks || (!table.data && !dv.data))
         return;
     partial = (float *)cuda_workspace(c, (size_t)blocks * s->heads * GATE * sizeof *partial);
     if (!partial)
         return;
     k.tokens = b->tokens, k.heads = s->heads, k.head_dim = s->head_dim;
+    k.qk_dim = qkv_qk_dim(s);
     add_values(&k, s, y, gate, table, b);
     with_vectors(k.heads * k.head_dim, [&](auto vec) {
         with_head_size(s->head_dim, [&](auto w) {

@@ -137,6 +137,8 @@ int backend_cuda(struct backend *b, const struct backend_wants *w)
     int n, rc = 0;
 
     *b = {};
+    if (w->cpu_alone)
+        return err_set(GPT_DEVICE, "%s; --device cpu takes others", w->cpu_alone);
     b->name = "cuda";
     b->world = w->world;
     b->ops_counting = gpu_counting;

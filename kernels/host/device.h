@@ -72,6 +72,7 @@ struct qkv_args {
     __nv_bfloat16 *q, *k, *v;
     float *factor; /* NULL: none */
     int tokens, heads, head_dim; /* tokens 0: nothing */
+    int qk_dim, turned; /* channels of a head of q and k, and how many of them turn */
     int key_rows;
     bool paired, split_gate;
     enum key_offset key_offset;
@@ -81,7 +82,7 @@ struct qkv_args {
     bool values_apart; /* v goes to its rows also with a cache */
     const void *rope; /* bf16, or f32 */
     bool rope_f32;
-    const void *bias; /* (3D), bf16 or f32, added to raw; NULL: none, or raw has it */
+    const void *bias; /* (2Q+D), bf16 or f32, added to raw; NULL: none, or raw has it */
     bool bias_f32;
     const __nv_bfloat16 *y; /* with a table only: y, gate, table, tok */
     int y_width;

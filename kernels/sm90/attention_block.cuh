@@ -3,7 +3,8 @@
  * A block of 64 rows by E channels of bf16 is stored as
  * the bulk tensor copy writes it: panels of 64 channels (E / 64 of them, or one
  * of 32 channels), a panel being 64 rows of 128 (64) bytes whose 16-byte chunks
- * are swizzled. struct block<E> computes the addresses; wgmma reads such a block
+ * are swizzled. Of 96 channels the second panel's other half has the next head's, which no product reads, and
+ * gradients leave as a panel of 64 and one of 32. struct block<E> computes the addresses; wgmma reads such a block
  *   K-major  (its rows are M or N, its channels are K): products over channels,
  *   MN-major (its rows are K, its channels are N):      products over rows.
  */
@@ -21,15 +22,17 @@
 using namespace sm90;
 
 template <int E> struct block {
-    static_assert(E == 32 || E == 64 || E == 128, "head sizes that attention knows");
+    static_assert(E == 32 || E == 64 || E == 96 || E == 128, "head sizes that attention knows");
     enum {
         ROWS = 64,
-        PANELS = E < 64 ? 1 : E / 64,
+        PANELS = (E + 63) / 64,
         PANEL_COLS = E < 64 ? E : 64,
         ROW_BYTES = PANEL_COLS * 2,
         PANEL_BYTES = ROWS * ROW_BYTES,
         BYTES = PANELS * PANEL_BYTES,
         K_STEPS = E / 16, /* wgmma steps over the channels */
+        TAIL = E < 64 ? 0 : E % 64, /* channels of a last panel that is no whole one */
+        WHOLE = TAIL ? PANELS - 1 : PANELS
     };
     static constexpr CUtensorMapSwizzle SWIZZLE =
         E < 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
@@ -46,21 +49,25 @@ template <int E> struct block {
                                   SWIZZLE });
     }
     /* Makes the map of the gradients of x, a token's rows each `stride` numbers, bf16 or codes: channels by rows of
-     * a token by tokens. */
+     * a token by tokens; of bf16 m[1]: in boxes of the tail, where there is one. */
     static bool map_grad(CUtensorMap *m, const struct attn_shape &s, const void *x, int64_t stride,
                          bool codes)
     {
-        const cuuint64_t d = (cuuint64_t)s.heads * E;
+        const cuuint64_t d = (cuuint64_t)s.heads * E, bytes = codes ? 1 : 2;
         const cuuint32_t pair = s.cu_mul;
-        const cuuint64_t bytes = codes ? 1 : 2;
-        return pair <= 2 &&
-               encode_map<3>(
-                   m, { codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                        x,
-                        { d, pair, (cuuint64_t)s.rows / pair },
-                        { bytes * d, bytes * stride },
-                        { codes ? (cuuint32_t)E : (cuuint32_t)PANEL_COLS, pair, ROWS / pair },
-                        codes && E < 128 ? CU_TENSOR_MAP_SWIZZLE_NONE : SWIZZLE });
+        auto boxes = [&](CUtensorMap *to, cuuint32_t cols, CUtensorMapSwizzle swizzle) {
+            return encode_map<3>(
+                to, { codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                      x,
+                      { d, pair, (cuuint64_t)s.rows / pair },
+                      { bytes * d, bytes * stride },
+                      { cols, pair, ROWS / pair },
+                      swizzle });
+        };
+        if (codes)
+            return pair <= 2 && boxes(m, E, E < 128 ? CU_TENSOR_MAP_SWIZZLE_NONE : SWIZZLE);
+        return pair <= 2 && boxes(m, PANEL_COLS, SWIZZLE) &&
+               (!TAIL || boxes(m + 1, TAIL, CU_TENSOR_MAP_SWIZZLE_64B));
     }
     /* Byte offset of the 16-byte chunk c (8 channels) of row r. */
     static __device__ __forceinline__ uint32_t at(int r, int c)
@@ -68,6 +75,13 @@ template <int E> struct block {
         if (E < 64)
             return r * ROW_BYTES + ((c ^ ((r >> 1) & 3)) << 4);
         return (c >> 3) * PANEL_BYTES + swizzle128(r, c & 7);
+    }
+    /* The same in a block that leaves by store_grad. */
+    static __device__ __forceinline__ uint32_t left_at(int r, int c)
+    {
+        if (TAIL && c >= 8 * WHOLE)
+            return WHOLE * PANEL_BYTES + block<32>::at(r, c - 8 * WHOLE);
+        return at(r, c);
     }
     /* Low word of the descriptor of a block at this address (wgmma.h), and the descriptor. */
     static __device__ __forceinline__ uint32_t desc(uint32_t addr)
@@ -107,10 +121,11 @@ template <int E> struct block {
         }
         for (int p = 0; p < PANELS; p++) {
             int column = head * E + p * PANEL_COLS;
+            const CUtensorMap *const boxes = map + (p == WHOLE);
             if (add)
-                add_box(map, column, 0, row >> (pair == 2), src + p * PANEL_BYTES);
+                add_box(boxes, column, 0, row >> (pair == 2), src + p * PANEL_BYTES);
             else
-                store_box(map, column, 0, row >> (pair == 2), src + p * PANEL_BYTES);
+                store_box(boxes, column, 0, row >> (pair == 2), src + p * PANEL_BYTES);
         }
     }
 };
@@ -185,7 +200,7 @@ __device__ __forceinline__ void store_rows(uint32_t dst, const uint32_t (&p)[E /
 {
 #pragma unroll
     for (int k = 0; k < E / 16; k++) {
-        uint32_t at = dst + block<E>::at(16 * warp + lane % 16, 2 * k + lane / 16);
+        uint32_t at = dst + block<E>::left_at(16 * warp + lane % 16, 2 * k + lane / 16);
         store_matrices(at, p + 4 * k);
     }
 }

@@ -10,8 +10,8 @@
  *     rescaled only when it grows by more than 2^8 (the result is the same, P is just not <= 1)
  *     P (bf16, registers) v is added to out
  *
- * Work: 4 E FLOP a pair of query and key. Bytes: q, k, v read and out written once (2 E each a
- * row and head); k and v come again from the L2 for each tile that meets them.
+ * Work: 2 (Q + E) FLOP a pair of query and key, Q and E the channels of a head of q and k, and of v. Bytes: q, k, v
+ * read and out written once (2 Q or 2 E each a row and head); k and v come again from the L2 for each tile that meets them.
  */
 #include "sm90/attention_block.cuh"
 
@@ -25,10 +25,10 @@ struct forward_maps {
     CUtensorMap q, k, v, out, by_query;
 };
 
-template <int E> struct forward_smem {
-    char q[2][block<E>::BYTES];
+template <int Q, int E> struct forward_smem {
+    char q[2][block<Q>::BYTES];
     char out[2][block<E>::BYTES];
-    char k[STAGES][block<E>::BYTES];
+    char k[STAGES][block<Q>::BYTES];
     char v[STAGES][block<E>::BYTES];
     alignas(128) struct reach item;
     uint64_t q_bars[2], k_bars[2 * STAGES], v_bars[2 * STAGES];
@@ -36,10 +36,11 @@ template <int E> struct forward_smem {
 
 /* Describes what passes from producer to consumers: q with its item, and blocks of keys and of values, which
  * are counted through all items. */
-template <int E> struct forward_pipes {
-    pipeline<1, 2 * block<E>::BYTES> q;
-    pipeline<STAGES, block<E>::BYTES> k, v;
-    __device__ explicit forward_pipes(forward_smem<E> *sm)
+template <int Q, int E> struct forward_pipes {
+    pipeline<1, 2 * block<Q>::BYTES> q;
+    pipeline<STAGES, block<Q>::BYTES> k;
+    pipeline<STAGES, block<E>::BYTES> v;
+    __device__ explicit forward_pipes(forward_smem<Q, E> *sm)
         : q{ address(sm->q), address(sm->q_bars) }, k{ address(sm->k), address(sm->k_bars) }, v{
               address(sm->v), address(sm->v_bars)
           }
@@ -47,12 +48,12 @@ template <int E> struct forward_pipes {
     }
 };
 
-template <int E>
+template <int Q, int E>
 __device__ void produce(const struct attention_call &c, const struct forward_maps &m,
-                        forward_smem<E> *sm)
+                        forward_smem<Q, E> *sm)
 {
-    const int items = c.p.items, bytes = block<E>::BYTES;
-    const forward_pipes<E> pipes(sm);
+    const int items = c.p.items, bytes = block<Q>::BYTES;
+    const forward_pipes<Q, E> pipes(sm);
     uint32_t n = 0;
     auto take = [&] { /* each CTA takes two numbers more than it works on */
                       return take_item(&c.p.next[0], items + 2 * gridDim.x - 1);
@@ -67,8 +68,8 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
         if (item >= items)
             return;
         const int head = reach.head, row = reach.tile * TILE, blocks = reach_blocks(reach.blocks);
-        block<E>::load(address(sm->q[0]), &m.q, head, row, full);
-        block<E>::load(address(sm->q[1]), &m.q, head, row + BLOCK, full);
+        block<Q>::load(address(sm->q[0]), &m.q, head, row, full);
+        block<Q>::load(address(sm->q[1]), &m.q, head, row + BLOCK, full);
 
         /* The next item's numbers travel while this one's blocks are copied. */
         item = after;
@@ -78,7 +79,7 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
             const place at = pipes.k.at(n);
             const int key = row + BLOCK - i * BLOCK;
             pipes.k.acquire(at);
-            block<E>::load(pipes.k.slot(at), &m.k, head, key, pipes.k.full(at));
+            block<Q>::load(pipes.k.slot(at), &m.k, head, key, pipes.k.full(at));
             pipes.v.acquire(at);
             block<E>::load(pipes.v.slot(at), &m.v, head, key, pipes.v.full(at));
         }
@@ -86,9 +87,10 @@ __device__ void produce(const struct attention_call &c, const struct forward_map
 }
 
 /* One warpgroup's half of a tile that is through, packed: leaves through staging. */
-template <int E>
-__device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem<E> *sm, int group,
-                                      int head, int first_row, const uint32_t (&result)[E / 4])
+template <int Q, int E>
+__device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem<Q, E> *sm,
+                                      int group, int head, int first_row,
+                                      const uint32_t (&result)[E / 4])
 {
     const int thread = threadIdx.x % 128;
     const uint32_t staging = address(sm->out[group]);
@@ -106,23 +108,23 @@ __device__ __forceinline__ void leave(const struct forward_maps &m, forward_smem
 }
 
 /* Results of an item leave while the first S of the next is computed. */
-template <int E>
+template <int Q, int E>
 __device__ void consume(const struct attention_call &c, const struct forward_maps &m,
-                        forward_smem<E> *sm, int group)
+                        forward_smem<Q, E> *sm, int group)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, far = 1 - group;
     uint32_t n = 0; /* the present block */
     int head_before = 0, row_before = -1; /* the item before: none */
-    uint32_t q[E / 16][4], packed[16], result[E / 4];
+    uint32_t q[Q / 16][4], packed[16], result[E / 4];
     float s[32], p[32], out[E / 2];
     struct online o;
 
-    const forward_pipes<E> pipes(sm);
+    const forward_pipes<Q, E> pipes(sm);
     auto wait_k = [&](uint32_t i) { pipes.k.wait(pipes.k.at(i)); };
     auto wait_v = [&](uint32_t i) { pipes.v.wait(pipes.v.at(i)); };
     auto done_k = [&](uint32_t i) { pipes.k.release(pipes.k.at(i)); };
     auto done_v = [&](uint32_t i) { pipes.v.release(pipes.v.at(i)); };
-    auto k_at = [&](uint32_t i) { return block<E>::desc(pipes.k.slot(pipes.k.at(i))); };
+    auto k_at = [&](uint32_t i) { return block<Q>::desc(pipes.k.slot(pipes.k.at(i))); };
     auto v_at = [&](uint32_t i) { return block<E>::desc(pipes.v.slot(pipes.v.at(i))); };
     auto skip =
         [&](int blocks) { /* that only the other half meets */
@@ -143,7 +145,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
         const int behind = reach_blocks(sm->item.blocks) - far - blocks;
         if (tile < 0)
             break;
-        load_rows<E>(q, address(sm->q[group]), warp, lane);
+        load_rows<Q>(q, address(sm->q[group]), warp, lane);
         __syncwarp();
         pipes.q.release(x);
 
@@ -155,10 +157,10 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
         skip(far);
         wait_k(n);
         wgmma_begin();
-        dot_rows<E>(s, q, k_at(n));
+        dot_rows<Q>(s, q, k_at(n));
         wgmma_commit();
         if (row_before >= 0)
-            leave<E>(m, sm, group, head_before, row_before, result);
+            leave<Q, E>(m, sm, group, head_before, row_before, result);
         wgmma_wait<0>();
         keep(s);
         done_k(n);
@@ -169,7 +171,7 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
         for (int i = 1; i < blocks; i++, n++) {
             wait_k(n + 1);
             wgmma_begin();
-            dot_rows<E>(s, q, k_at(n + 1));
+            dot_rows<Q>(s, q, k_at(n + 1));
             wgmma_commit();
             wait_v(n);
             wgmma_begin();
@@ -214,22 +216,22 @@ __device__ void consume(const struct attention_call &c, const struct forward_map
         row_before = first_row;
     }
     if (row_before >= 0)
-        leave<E>(m, sm, group, head_before, row_before, result);
+        leave<Q, E>(m, sm, group, head_before, row_before, result);
     if (threadIdx.x % 128 == 0)
         stores_done();
 }
 
-template <int E>
+template <int Q, int E>
 __global__ void __launch_bounds__(ROLE_THREADS, 1)
     forward_kernel(const __grid_constant__ struct attention_call c,
                    const __grid_constant__ struct forward_maps m)
 {
 #ifdef SM90_CODE
     extern __shared__ char raw[];
-    forward_smem<E> *sm = (forward_smem<E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
+    forward_smem<Q, E> *sm = (forward_smem<Q, E> *)(((uintptr_t)raw + 1023) & ~(uintptr_t)1023);
 
     if (threadIdx.x == 0) {
-        const forward_pipes<E> pipes(sm);
+        const forward_pipes<Q, E> pipes(sm);
         pipes.q.init(CONSUMER_WARPS);
         pipes.k.init(CONSUMER_WARPS);
         pipes.v.init(CONSUMER_WARPS);
@@ -241,26 +243,27 @@ __global__ void __launch_bounds__(ROLE_THREADS, 1)
     with_roles<40, 232>(
         [&] {
             if (threadIdx.x == 0)
-                produce<E>(c, m, sm);
+                produce<Q, E>(c, m, sm);
         },
-        [&](int group) { consume<E>(c, m, sm, group); });
+        [&](int group) { consume<Q, E>(c, m, sm, group); });
 #endif
 }
 
-template <int E>
+template <int Q, int E>
 cudaError_t launch(cudaStream_t stream, const struct attention_call *c, void *out, const void *q,
                    const void *k, const void *v)
 {
-    const int bytes = (int)sizeof(forward_smem<E>) + STAGES_ALIGN;
+    const int bytes = (int)sizeof(forward_smem<Q, E>) + STAGES_ALIGN;
     const int64_t items = (int64_t)c->p.tiles * c->s.heads;
     const dim3 grid(items < c->sms ? items : c->sms);
     struct forward_maps m;
 
-    if (!block<E>::map(&m.q, c->s, q) || !block<E>::map(&m.k, c->s, k) ||
+    if (!block<Q>::map(&m.q, c->s, q) || !block<Q>::map(&m.k, c->s, k) ||
         !block<E>::map(&m.v, c->s, v) || !block<E>::map(&m.out, c->s, out) ||
         !map_items(&m.by_query, c, c->p.by_query))
         return cudaErrorInvalidValue;
-    return launch_kernel({ grid, ROLE_THREADS, stream, bytes, 1, true }, forward_kernel<E>, *c, m);
+    return launch_kernel({ grid, ROLE_THREADS, stream, bytes, 1, true }, forward_kernel<Q, E>, *c,
+                         m);
 }
 
 } /* namespace */
@@ -269,8 +272,13 @@ cudaError_t attention_sm90_forward(cudaStream_t stream, const struct attention_c
                                    const void *q, const void *k, const void *v)
 {
     switch (c->s.head_dim) {
-    case 32: return launch<32>(stream, c, out, q, k, v);
-    case 64: return launch<64>(stream, c, out, q, k, v);
-    default: return launch<128>(stream, c, out, q, k, v);
+    case 32: return launch<32, 32>(stream, c, out, q, k, v);
+    case 64: return launch<64, 64>(stream, c, out, q, k, v);
+    default: break;
+    }
+    switch (attn_qk_dim(&c->s)) {
+    case 64: return launch<64, 128>(stream, c, out, q, k, v);
+    case 96: return launch<96, 128>(stream, c, out, q, k, v);
+    default: return launch<128, 128>(stream, c, out, q, k, v);
     }
 }

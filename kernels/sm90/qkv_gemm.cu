@@ -1,7 +1,7 @@
 /* qkv_gemm.cu - q, k, v from a layer's input: the projections of op qkv, finished where they are
  * made.
  *
- * A tile (gemm.cuh) is one head of q, k or v, 128 features, for 160 tokens. Its sums times
+ * A tile (gemm.cuh) is one head of q, k or v, 128 features, or two heads of q or k of 64, for 160 tokens. Its sums times
  * the scale are transposed into bf16 in shared memory; eight threads then take a token's row: the norm
  * is three shuffles, a rotation stays in a thread, and rows of q, k (offset channels a row further)
  * or v are stored from registers. Meanwhile the other consumer's products run, 7,700 cycles at K =
@@ -148,6 +148,65 @@ __device__ __forceinline__ void finish_head(const layout &l, const qkv_args &a, 
     }
 }
 
+/* Finishes two neighbouring heads of q or k of 64 channels each, all of which turn: those of the first and of the second
+ * half of the tile. */
+__device__ __forceinline__ void finish_narrow(const layout &l, const qkv_args &a, int head,
+                                              bool key, int token)
+{
+    enum { SIZE = FEATURES / 2 };
+    const part mine;
+    const int d = a.heads * SIZE, first = mine.first();
+    const bool moved = key && key_moves(a.key_offset, first / (SIZE / 4));
+    bf16 *const out = (key ? a.k : a.q) + head * SIZE + first;
+    float *const factor = a.factor + (int64_t)(key * a.heads + head) * a.tokens;
+
+#pragma unroll
+    for (int i = 0; i < STEPS; i += GROUP) {
+        uint4 packed[GROUP][2];
+        float r[GROUP][2];
+        mine.load(packed, l.tile, i);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++)
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                float x[8];
+                unpack8(x, packed[j][n]);
+                r[j][n] = dot8(x, x);
+            }
+#pragma unroll
+        for (int m = 1; m < 8; m *= 2)
+#pragma unroll
+            for (int j = 0; j < 2 * GROUP; j++)
+                r[j / 2][j % 2] += __shfl_xor_sync(~0u, r[j / 2][j % 2], m);
+#pragma unroll
+        for (int j = 0; j < GROUP; j++) {
+            const int t = token + mine.token(i + j), here = min(t, a.tokens - 1);
+#pragma unroll
+            for (int n = 0; n < 2; n++) { /* the first head's number is even */
+                const int64_t p = a.paired ? 2 * here + n : here;
+                const uint4 u = *(const uint4 *)((const bf16 *)a.rope + p * SIZE + first);
+                const float f = norm_factor(r[j][n], SIZE);
+                bf16 *to = out + (int64_t)t * d + n * SIZE;
+                float x[8];
+                unpack8(x, packed[j][n]);
+#pragma unroll
+                for (int m = 0; m < 8; m++)
+                    x[m] *= f;
+                rotate(x,
+                       turn{ { bf16_lo(u.x), bf16_lo(u.y), bf16_lo(u.z), bf16_lo(u.w) },
+                             { bf16_hi(u.x), bf16_hi(u.y), bf16_hi(u.z), bf16_hi(u.w) } },
+                       1);
+                if (t < a.tokens && (!moved || t == 0))
+                    store8(to, x);
+                if (t < a.tokens && moved && t + 1 < a.key_rows)
+                    store8(to + d, x);
+                if (t < a.tokens && a.factor && first == 0)
+                    factor[(int64_t)n * a.tokens + t] = f;
+            }
+        }
+    }
+}
+
 /* Finishes a head of v without a table. */
 template <bool OTHER>
 __device__ __forceinline__ void finish_values(const layout &l, const qkv_args &a, int head,
@@ -245,8 +304,9 @@ __device__ __forceinline__ void ask_for_rows(const qkv_args &a, int head, int to
         }
 }
 
-/* OTHER: biases, if any, and angles of any type; no table. KIND: of the operands. */
-template <bool OTHER, enum operands KIND = BF16_BF16> struct epilogue {
+/* OTHER: biases, if any, and angles of any type; no table. KIND: of the operands. NARROW: heads of q and k have 64
+ * channels. */
+template <bool OTHER, enum operands KIND = BF16_BF16, bool NARROW = false> struct epilogue {
     static constexpr enum operands OF = KIND;
     static constexpr bool W_IN_OUT = false;
     static constexpr bool READS = false;
@@ -258,8 +318,16 @@ template <bool OTHER, enum operands KIND = BF16_BF16> struct epilogue {
     float x_scale;
 
     /* A tile's head of `which` of q, k, v; 3: none, the second tile of the last pair. */
-    __device__ int head(const out_tile &p) const { return p.feature / FEATURES % a.heads; }
-    __device__ int which(const out_tile &p) const { return p.feature / FEATURES / a.heads; }
+    __device__ int head(const out_tile &p) const
+    {
+        const int tile = p.feature / FEATURES;
+        return !NARROW ? tile % a.heads : tile < a.heads ? 2 * tile % a.heads : tile - a.heads;
+    }
+    __device__ int which(const out_tile &p) const
+    {
+        const int tile = p.feature / FEATURES;
+        return !NARROW ? tile / a.heads : tile < a.heads ? 2 * tile / a.heads : 1 + tile / a.heads;
+    }
 
     __device__ __forceinline__ float factor() const
     {
@@ -281,7 +349,9 @@ template <bool OTHER, enum operands KIND = BF16_BF16> struct epilogue {
         transpose_panel<false>(l.tile, d[0], pack);
         transpose_panel<false>(l.tile + PANEL_BYTES, d[1], pack);
         named_wait(WRITTEN + group, WARPGROUP);
-        if (which(p) < 2)
+        if (NARROW && which(p) < 2)
+            finish_narrow(l, a, head(p), which(p) == 1, p.token);
+        else if (which(p) < 2)
             finish_head<OTHER>(l, a, head(p), which(p) == 1, p.token);
         else if (!OTHER && which(p) == 2 && a.table)
             finish_gated_values(l, a, head(p), p.token);
@@ -296,8 +366,18 @@ void qkv_gemm(struct cuda_ops *c, struct tensor x, struct tensor w, const float 
               const struct fp8_operands *codes, const struct qkv_args *a)
 {
     assert(a->head_dim == QKV_GEMM_HEAD && !a->pos && !a->slot);
-    assert(x.dtype == DT_BF16 && x.rows == a->tokens && w.rows == 3 * a->heads * FEATURES);
-    if (codes) {
+    assert(x.dtype == DT_BF16 && x.rows == a->tokens &&
+           w.rows == a->heads * (2 * a->qk_dim + FEATURES));
+    if (a->qk_dim < FEATURES) {
+        assert(a->qk_dim == FEATURES / 2 && a->turned == a->qk_dim && a->heads % 2 == 0);
+        assert(!a->bias && !a->rope_f32);
+        if (codes)
+            gemm_launch(
+                c, codes->x8, codes->w.codes, {}, {},
+                epilogue<false, E4M3_E4M3, true>{ *a, scale, codes->w.scale, codes->x_scale });
+        else
+            gemm_launch(c, x, w, {}, {}, epilogue<false, BF16_BF16, true>{ *a, scale });
+    } else if (codes) {
         assert(!a->bias && !a->rope_f32 && codes->x8.rows == x.rows &&
                codes->w.codes.rows == w.rows);
         gemm_launch(c, codes->x8, codes->w.codes, {}, {},

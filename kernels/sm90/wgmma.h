@@ -77,6 +77,8 @@ template <int N> __device__ __forceinline__ void keep(float (&d)[N])
 #define NAMES_60 TEN() ", " TEN(1) ", " TEN(2) ", " TEN(3) ", " TEN(4) ", " TEN(5)
 #define NAMES_16 TEN() ", %10, %11, %12, %13, %14, %15"
 #define NAMES_32 TEN() ", " TEN(1) ", " TEN(2) ", %30, %31"
+#define NAMES_48 \
+    TEN() ", " TEN(1) ", " TEN(2) ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define NAMES_64 NAMES_60 ", %60, %61, %62, %63"
 #define NAMES_80 NAMES_60 ", " TEN(6) ", " TEN(7)
 #define NAMES_96 NAMES_80 ", " TEN(8) ", %90, %91, %92, %93, %94, %95"
@@ -157,6 +159,7 @@ PRODUCT_E4M3_E5M2(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82)
     }
 PRODUCT_OF_ROWS(32, 16, ALL(SUMS_16(0)), 16, 17, 18, 19, 20, 21, 22)
 PRODUCT_OF_ROWS(64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36, 37, 38)
+PRODUCT_OF_ROWS(96, 48, ALL(SUMS_32(0), SUMS_16(32)), 48, 49, 50, 51, 52, 53, 54)
 PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
 
 /* Define products of 8-bit types with a in registers, (64,32) of one by (32,N) of the other: four a
@@ -200,6 +203,7 @@ PRODUCT_OF_ROWS_E4M3(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100,
 #undef NAMES_60
 #undef NAMES_16
 #undef NAMES_32
+#undef NAMES_48
 #undef NAMES_64
 #undef NAMES_80
 #undef NAMES_96

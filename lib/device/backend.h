@@ -71,6 +71,7 @@ struct backend_wants {
     double timeout_s; /* a rank without progress for so long has failed */
     /* Kernels are loaded at the start: a first launch beside a pending collective can deadlock. */
     bool eager;
+    const char *cpu_alone; /* what a GPU needs of the recipe and has not; NULL: nothing */
     const char *fp8; /* what is computed in fp8 where the GPU has it: "the head"; NULL: nothing */
     const char *fp8_required; /* the recipe's key that refuses a GPU without fp8; or NULL */
     /* A rank is still inside the device after all communicators were aborted, so that its thread

@@ -62,32 +62,58 @@ static void name_part(struct part_name *p, int layer, const char *part, int piec
         snprintf(p->name + n, sizeof p->name - (size_t)n, ".%d", piece);
 }
 
+/* Returns how many of the bank's matrices part k of a layer is: Q and K may be several each, of some heads. */
+static int64_t pieces_of(const struct recipe *r, const struct param_spec *s,
+                         const struct bank_names *b, int layer, int k)
+{
+    bool qk = !strcmp(b->part[k], "attn.q") || !strcmp(b->part[k], "attn.k");
+    int64_t rows = !qk         ? r->model.width
+                   : layer < 0 ? (int64_t)r->model.heads * r->model.qk_dim
+                               : recipe_qk_rows(r, layer);
+    bool cut = b->index == offsetof(struct layer_spec, bank) && s->rows < rows;
+    return cut && rows % s->rows == 0 ? rows / s->rows : 1;
+}
+
+static int name_matrix(const struct recipe *r, const struct param_spec *s, int layer, int64_t u,
+                       const char *part, int piece, struct name_map *m)
+{
+    struct part_name *p = add(m);
+    if (!p)
+        return GPT_SYSTEM;
+    if (layer < 0 && !strcmp(s->label, "mlp") && (layer = spare_at(r, (int)u)) >= 0)
+        part = "attn.qkvo";
+    snprintf(p->param, sizeof p->param, "%s", s->label);
+    p->unit = (uint64_t)u;
+    p->units = 1;
+    p->padding = layer < 0;
+    if (layer < 0)
+        snprintf(p->name, sizeof p->name, "%s.padding.%d", s->label, (int)u);
+    else
+        name_part(p, layer, part, piece);
+    return 0;
+}
+
 static int name_bank(const struct recipe *r, const struct param_spec *s, const struct bank_names *b,
                      struct name_map *m)
 {
-    /* Q and K may be several matrices each, of some heads. */
-    bool cut = b->index == offsetof(struct layer_spec, bank) && s->rows < r->model.width;
-    int64_t group = cut && r->model.width % s->rows == 0 ? r->model.width / s->rows : 1;
-    if (s->matrices % (b->parts * group))
+    int64_t u = 0;
+    int rc = 0;
+    for (int at = 0; u < s->matrices; at++)
+        for (int k = 0; k < b->parts; k++)
+            u += pieces_of(r, s, b, layer_at(r, b, at), k);
+    if (u != s->matrices)
         return 0;
-    for (int64_t u = 0; u < s->matrices; u++) {
-        int layer = layer_at(r, b, (int)(u / (b->parts * group)));
-        const char *part = b->part[u / group % b->parts];
-        struct part_name *p = add(m);
-        if (!p)
-            return GPT_SYSTEM;
-        if (layer < 0 && !strcmp(s->label, "mlp") && (layer = spare_at(r, (int)u)) >= 0)
-            part = "attn.qkvo";
-        snprintf(p->param, sizeof p->param, "%s", s->label);
-        p->unit = (uint64_t)u;
-        p->units = 1;
-        p->padding = layer < 0;
-        if (layer < 0)
-            snprintf(p->name, sizeof p->name, "%s.padding.%d", s->label, (int)u);
-        else
-            name_part(p, layer, part, group > 1 ? (int)(u % group) : -1);
+    u = 0;
+    for (int at = 0; u < s->matrices; at++) {
+        int layer = layer_at(r, b, at);
+        for (int k = 0; k < b->parts; k++) {
+            int n = (int)pieces_of(r, s, b, layer, k);
+            for (int piece = 0; piece < n && !rc; piece++)
+                rc = name_matrix(r, s, layer, u + piece, b->part[k], n > 1 ? piece : -1, m);
+            u += n;
+        }
     }
-    return 0;
+    return rc;
 }
 
 static int name_scalar(const struct recipe *r, const struct scalar_spec *s, int layer,

@@ -74,13 +74,12 @@ static void own_mlp_backward(struct model *m, struct acts *a, struct layer_acts 
 static void attention_done(struct model *m, int i)
 {
     struct param *bank[4];
-    int64_t rows, at = m->recipe->layers[i].bank;
-    int n = attention_banks(m, i, bank, &rows);
+    int n = attention_banks(m, i, bank);
 
     if (attention_apart(m, i) && !m->more)
         attention_copy(m, i, true);
     for (int k = 0; k < n; k++)
-        rows_done(m, bank[k], n > 1 ? rows * at : attention_row(m, i), rows);
+        rows_done(m, bank[k], attention_row(m, i, bank[k]), attention_rows(m, i, bank[k]));
 }
 
 /* From the gradient of attention's product to dy and dy12, the gradients of its input. */
@@ -101,11 +100,12 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     struct xsa xsa = layer_xsa_of(m, l, i);
     bool apart = streams_at(&m->streams, STREAM_FORWARD, STREAM_VALUES, i).n;
 
+    struct tensor raw = attention_raw(m, a, i);
     layer_shapes(m, a, i, b, &made.shape, &as);
     struct attention_coefs coefs = attention_coefs_of(m, a, i, &as);
     bool exclusive = xsa.v.data || coefs.head.alpha.value; /* which writes dv */
     bool fp8 = m->recipe->precision.attn.backward_fp8;
-    struct fp8_gradient dqkv8 = { tensor_of(a->raw.data, DT_E4M3, a->raw.rows, a->raw.cols),
+    struct fp8_gradient dqkv8 = { tensor_of(raw.data, DT_E4M3, raw.rows, raw.cols),
                                   fp8 ? attention_gradient_scale(m) : 1 };
     if (fp8 && !coefs.composes) /* which adds to dqkv */
         made.shape.dqkv8 = &dqkv8;
@@ -129,10 +129,10 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
                         xsa.v.data ? &xsa : NULL);
     if (spec->out_gate >= 0)
         gate_input_bwd(m, a, l, p->attn_gate_bank, spec->out_gate, false);
-    o->attention_bwd(o, a->raw, l->dq, l->dk, l->dv, values, a->dy, l->q, l->k, l->v, l->lse, delta,
+    o->attention_bwd(o, raw, l->dq, l->dk, l->dv, values, a->dy, l->q, l->k, l->v, l->lse, delta,
                      &as, &made);
     if (coefs.composes)
-        o->compose_bwd(o, a->raw, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->mixed_lse,
+        o->compose_bwd(o, raw, l->dq, l->dk, l->dv, a->dy, l->q, l->k, l->v, l->mixed_lse,
                        &coefs.compose, &made);
     stream_backward(m, a, STREAM_VALUES, i);
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, a->dy12 };
@@ -141,24 +141,24 @@ static void attention_backward(struct model *m, struct acts *a, struct layer_act
     if (spec->value >= 0 && (p->gate_table || spec->out_gate < 0)) /* which the op adds to */
         o->zero(o, gate.dy12);
     if (spec->value >= 0 || values != VALUES_JOINED)
-        o->value_bwd(o, a->raw, l->drows, gate.dw, gate.dy12,
+        o->value_bwd(o, raw, l->drows, gate.dw, gate.dy12,
                      values == VALUES_JOINED ? NO_TENSOR : l->dv, &made.shape, gate.y, gate.w,
                      value_rows(m, i, false), b);
     if (spec->value >= 0)
         gate_input_bwd(m, a, l, p->ve_gate_bank, spec->value_gate, true);
     if (fp8)
-        o->linear_bwd_fp8(o, a->dy, g.qkv, p->qkv[i].grad, a->raw, codes ? dqkv8.codes : NO_TENSOR,
+        o->linear_bwd_fp8(o, a->dy, g.qkv, p->qkv[i].grad, raw, codes ? dqkv8.codes : NO_TENSOR,
                           l->y, w.qkv, attention_weight8(m, i, true), p->qkv[i].value, dqkv8.scale,
                           (real)m->recipe->precision.attn.x_scale, add);
     else
-        o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, a->raw, l->y, w.qkv, p->qkv[i].value, add);
+        o->linear_bwd_w(o, g.qkv, p->qkv[i].grad, raw, l->y, w.qkv, p->qkv[i].value, add);
     if (g.bias.data && !add)
         o->zero(o, g.bias);
     if (g.bias.data)
-        o->bias_bwd(o, g.bias, a->raw);
+        o->bias_bwd(o, g.bias, raw);
     attention_done(m, i);
     if (!fp8)
-        o->linear_bwd_x(o, a->dy, a->raw, w.qkv, p->qkv[i].value, false);
+        o->linear_bwd_x(o, a->dy, raw, w.qkv, p->qkv[i].value, false);
 }
 
 /* The gradient of a table is computed at the first of its readers (two at most); that of the
@@ -219,13 +219,18 @@ static bool has_layer(const struct model *m, const struct layer_bank *b, int64_t
 static void clear_padding(struct model *m, const struct layer_bank *b, struct param *bank)
 {
     /* an MLP's two matrices may be of two layers */
-    int64_t rows = layer_bank_rows(m->recipe, b) / (b->hidden > 1 ? b->hidden : 1);
-    for (int64_t at = 0; at < bank->w.rows / rows; at++) {
+    int each = b->hidden > 1 ? b->hidden : 1;
+    int64_t first = 0, end;
+    for (int64_t at = 0; first < bank->w.rows; at++, first = end) {
+        end =
+            layer_bank_row(m->recipe, b, at / each) + (layer_bank_row(m->recipe, b, at / each + 1) -
+                                                       layer_bank_row(m->recipe, b, at / each)) *
+                                                          (at % each + 1) / each;
         if (has_layer(m, b, at))
             continue;
         if (bank->fresh)
-            m->ops->zero(m->ops, bank_rows(bank->g, rows, at));
-        rows_done(m, bank, rows * at, rows);
+            m->ops->zero(m->ops, tensor_rows(bank->g, first, end - first));
+        rows_done(m, bank, first, end - first);
     }
 }
 

@@ -22,23 +22,23 @@ int64_t layers_fp8_bytes(const struct recipe *r)
     int i = r->precision.mlp.fp8 ? recipe_param(r, "mlp") : -1;
     int64_t half = i < 0 ? 0 : r->params[i].matrices * r->params[i].rows * r->params[i].cols / 2;
     for (int k = 0; k < r->n_layers && r->precision.attn.fp8; k++)
-        qkv += r->layers[k].attention != ATTN_NONE;
-    qkv *= (3LL * (1 + r->precision.attn.backward_fp8) + r->precision.attn.out_fp8) *
-           r->model.width * r->model.width;
+        if (r->layers[k].attention != ATTN_NONE)
+            qkv += recipe_qkv_rows(r, k) * (1 + r->precision.attn.backward_fp8) +
+                   r->precision.attn.out_fp8 * r->model.width;
+    qkv *= r->model.width;
     return half * (recipe_mlp_copies(r) + (r->precision.mlp.down_fp8 != DOWN_BF16) +
                    r->precision.mlp.backward_fp8) +
            qkv;
 }
 
 const struct layer_bank layer_banks[LAYER_BANKS] = {
-    { "attn", false, 4, 0 },     { "qk_bank", false, 2, 0 }, { "vo_bank", false, 2, 0 },
-    { "q_bank", false, 1, 0 },   { "k_bank", false, 1, 0 },  { "v_bank", false, 1, 0 },
-    { "o_bank", false, 1, 0 },   { "mlp", true, 0, 2 },      { "up_bank", true, 0, 1 },
-    { "down_bank", true, 1, 0 },
+    { "attn", false, 2, 0, 2 },     { "qk_bank", false, 0, 0, 2 }, { "vo_bank", false, 2, 0, 0 },
+    { "q_bank", false, 0, 0, 1 },   { "k_bank", false, 0, 0, 1 },  { "v_bank", false, 1, 0, 0 },
+    { "o_bank", false, 1, 0, 0 },   { "mlp", true, 0, 2, 0 },      { "up_bank", true, 0, 1, 0 },
+    { "down_bank", true, 1, 0, 0 },
 };
 
-/* NULL: the parameter is no such bank. */
-static const struct layer_bank *layer_bank_of(const char *label)
+const struct layer_bank *layer_bank_of(const char *label)
 {
     for (int k = 0; k < LAYER_BANKS; k++)
         if (!strcmp(layer_banks[k].label, label))
@@ -46,9 +46,11 @@ static const struct layer_bank *layer_bank_of(const char *label)
     return NULL;
 }
 
-int64_t layer_bank_rows(const struct recipe *r, const struct layer_bank *b)
+int64_t layer_bank_row(const struct recipe *r, const struct layer_bank *b, int64_t at)
 {
-    return (int64_t)b->widths * r->model.width + (int64_t)b->hidden * r->model.mlp_width;
+    int64_t rows = (int64_t)b->widths * r->model.width + (int64_t)b->hidden * r->model.mlp_width +
+                   (int64_t)b->qk * r->model.heads * r->model.qk_dim;
+    return at * rows + (b->qk ? b->qk * recipe_qk_extra(r, at) : 0);
 }
 
 int64_t param_used(const struct recipe *r, const struct param_spec *s)
@@ -61,7 +63,7 @@ int64_t param_used(const struct recipe *r, const struct param_spec *s)
         int64_t at = b->mlp ? r->layers[i].mlp : r->layers[i].bank;
         last = at >= last ? at + 1 : last;
     }
-    int64_t rows = last * layer_bank_rows(r, b);
+    int64_t rows = layer_bank_row(r, b, last);
     for (int i = 0; i < r->n_layers && !strcmp(s->label, "mlp"); i++) {
         int64_t upto = (r->layers[i].spare + 1LL) * r->model.mlp_width;
         rows = upto > rows ? upto : rows;

@@ -76,15 +76,17 @@ static inline struct fp8_copy param_own_fp8(const struct param *p)
     return own;
 }
 /* A bank of matrices by layer: its label, the column of [layers] that has its index, and the rows that
- * an index stands for, in widths of the model and of an MLP. */
+ * an index stands for, in widths of the model and of an MLP, and as matrices of q and k. */
 struct layer_bank {
     const char *label;
     bool mlp; /* layers[i].mlp, not bank */
-    int widths, hidden;
+    int widths, hidden, qk;
 };
 enum { LAYER_BANKS = 10 };
 extern const struct layer_bank layer_banks[LAYER_BANKS];
-int64_t layer_bank_rows(const struct recipe *r, const struct layer_bank *b);
+const struct layer_bank *layer_bank_of(const char *label); /* NULL: the parameter is no such bank */
+/* The first row of what index `at` stands for; one after its last is that of at + 1. */
+int64_t layer_bank_row(const struct recipe *r, const struct layer_bank *b, int64_t at);
 /* Units of the leading axis that layers read: those after are padding. */
 int64_t param_used(const struct recipe *r, const struct param_spec *s);
 /* For --plan: bytes of a weight; of the head's fp8 copy, 0 if the recipe has none. */

@@ -28,7 +28,8 @@ size_t decoder_bytes(const struct model *m, int sequences, int most, int64_t con
 {
     size_t n = (size_t)sequences * (size_t)m->recipe->model.vocab * sizeof(real);
     for (int i = 0; i < m->recipe->n_layers; i++)
-        n += 2 * dtype_size(m->ops->act) * (size_t)m->recipe->model.width *
+        n += dtype_size(m->ops->act) *
+             (size_t)(m->recipe->model.width + recipe_qk_rows(m->recipe, i)) *
              (size_t)cache_rows(m, i, sequences, most, context);
     return n;
 }
@@ -57,7 +58,8 @@ static void init_cache(struct decoder *d, int i)
 {
     struct ops *o = d->m->ops;
     int64_t rows = cache_rows(d->m, i, d->sequences, d->most, d->context);
-    struct tensor k = tensor_of(NULL, o->act, rows, d->m->recipe->model.width), v = k;
+    struct tensor k = tensor_of(NULL, o->act, rows, recipe_qk_rows(d->m->recipe, i));
+    struct tensor v = tensor_of(NULL, o->act, rows, d->m->recipe->model.width);
     if (!rows)
         return;
     k.data = o->alloc(o, tensor_bytes(k), "cached keys");

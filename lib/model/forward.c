@@ -16,11 +16,12 @@ static bool follows(const struct model *m, int before, int i)
 {
     return before >= 0 && !attention_apart(m, before) && !attention_apart(m, i) &&
            attention_bank(m, before) == attention_bank(m, i) &&
-           attention_row(m, i) == attention_row(m, before) + 4LL * m->recipe->model.width;
+           attention_row(m, i, attention_bank(m, i)) ==
+               attention_row(m, before, attention_bank(m, i)) + 4LL * m->recipe->model.width;
 }
 
-/* Makes the copies in fp8 of layer i's Q, K, V (fp8.md 6), of O where it has one (fp8.md 9), and of the layers' after it whose matrices follow in
- * the bank; nothing where an earlier layer has made them so. */
+/* Makes the copies in fp8 of layer i's Q, K, V (fp8.md 6), of O where it has one (fp8.md 9), and of the layers'
+ * after it whose matrices follow in the bank; nothing where an earlier layer has made them so. */
 static void attention_copies(struct model *m, int i)
 {
     const struct recipe *r = m->recipe;
@@ -39,10 +40,14 @@ static void attention_copies(struct model *m, int i)
             break;
         last = k, n++;
     }
-    q.codes = tensor_rows(q.codes, at * q.rows, n * q.rows);
-    q.turned = tensor_rows(q.turned, at * q.turned.cols / 3, n * q.turned.cols / 3);
+    int64_t first = attention_codes_row(m, i);
+    q.rows = recipe_qkv_rows(r, i); /* of each of the n */
+    q.codes = tensor_rows(q.codes, first, n * q.rows);
+    if (q.turned.data)
+        q.turned = tensor_of((char *)q.turned.data + first * r->model.width, DT_E4M3,
+                             n * r->model.width, q.rows);
     q.scale += at;
-    q.first = apart ? 0 : attention_row(m, i);
+    q.first = apart ? 0 : attention_row(m, i, attention_bank(m, i));
     q.stride = 4LL * r->model.width;
     m->ops->quantize_matrices(m->ops, &q,
                               apart ? attention_weight(m, i, false).qkv : attention_bank(m, i)->w);
@@ -73,8 +78,7 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
     struct xsa xsa = layer_xsa_of(m, l, i);
 
     struct param *bank[4];
-    int64_t rows;
-    int banks = attention_banks(m, i, bank, &rows);
+    int banks = attention_banks(m, i, bank);
 
     layer_shapes(m, a, i, b, &qs, &as);
     for (int k = 0; k < banks; k++)
@@ -93,8 +97,8 @@ static void attention_forward(struct model *m, struct acts *a, int i, const stru
         model_need(m, &m->banks->p[spec->value]);
         gate = gate_input(m, a, l, p->ve_gate_bank, spec->value_gate);
     }
-    o->qkv(o, l->q, l->k, l->v, l->factor, a->raw, l->y, w.qkv, p->qkv[i].value, w.bias, &qs,
-           m->rope, gate.y, gate.w, value_rows(m, i, false), b);
+    o->qkv(o, l->q, l->k, l->v, l->factor, attention_raw(m, a, i), l->y, w.qkv, p->qkv[i].value,
+           w.bias, &qs, m->rope, gate.y, gate.w, value_rows(m, i, false), b);
     stream_forward(m, a, STREAM_VALUES, i, b);
     bool gated = spec->out_gate >= 0;
     gate = (struct gate_input){ NO_TENSOR, NO_TENSOR, NO_TENSOR, NO_TENSOR };

@@ -33,6 +33,12 @@ static void reuse(struct planner *p, struct tensor old, struct tensor *const *ou
         *out[i] = tensor_rows(tensor_shape(old, n * T, d), i * T, T);
 }
 
+/* Returns a tensor of so many columns, at most x's, in the memory of x. */
+static struct tensor first_columns(struct tensor x, int64_t cols)
+{
+    return tensor_of(x.data, x.dtype, x.rows, cols);
+}
+
 /* Takes a (T,D) buffer. */
 static struct tensor take_wide(struct planner *p)
 {
@@ -54,8 +60,9 @@ static void plan_attention(struct planner *p, struct acts *a, struct layer_acts 
     int64_t T = p->tokens, d = r->model.width;
     struct tensor both = p->train ? NO_TENSOR : take(p, p->act, SHARED * T, d);
     if (p->train) {
-        l->q = take_wide(p);
-        l->k = take(p, p->act, T + (layer_key_offset(r, i) != KEY_OFFSET_NONE), d);
+        l->q = take(p, p->act, T, recipe_qk_rows(r, i));
+        l->k =
+            take(p, p->act, T + (layer_key_offset(r, i) != KEY_OFFSET_NONE), recipe_qk_rows(r, i));
         l->v = take_wide(p);
         l->factor = take(p, DT_REAL, 2 * r->model.heads, T);
     } else {
@@ -143,9 +150,12 @@ static void plan_layer(struct planner *p, struct acts *a, struct layer_acts *l, 
         l->m = take_wide(p);
     if (has_buffer(p, BUFFER_g, i))
         l->g = made->mlp.kept ? l->m : take_wide(p);
-    if (attends) /* the MLP's backward comes before attention's */
+    if (attends) { /* the MLP's backward comes before attention's */
         reuse(p, l->post, (struct tensor *[]){ &l->dq, &l->dk, &l->dv, &l->drows }, 4, T,
               r->model.width);
+        l->dq = first_columns(l->dq, recipe_qk_rows(r, i));
+        l->dk = first_columns(l->dk, recipe_qk_rows(r, i));
+    }
 }
 
 /* Names what layer i reads and writes of other buffers. */
@@ -173,6 +183,8 @@ static void plan_layers(struct planner *p, struct acts *a)
             plan_layer(p, a, l, i);
         } else {
             *l = shared;
+            l->q = first_columns(l->q, recipe_qk_rows(p->s->recipe, i));
+            l->k = first_columns(l->k, recipe_qk_rows(p->s->recipe, i));
             l->in = own.in, l->in1 = own.in1, l->rows = own.rows;
         }
         if (!p->train && p->s->skip.buffer == BUFFER_attended && p->s->skip.layer == i)
@@ -412,15 +424,30 @@ static struct tensor taken(struct model *m, enum dtype t, int64_t rows, int64_t 
     return x;
 }
 
+/* Returns the first of the rows where Q, K, V of index `at` of the banks lie together. */
+static int64_t qkv_row(const struct recipe *r, int64_t at)
+{
+    return layer_bank_row(r, &(struct layer_bank){ .widths = 1, .qk = 2 }, at);
+}
+
+/* Returns how many indices of attention's banks layers have: one more than the greatest. */
+static int64_t n_indices(const struct recipe *r)
+{
+    int64_t n = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        n = r->layers[i].bank >= n ? r->layers[i].bank + 1 : n;
+    return n;
+}
+
 /* Takes memory where Q, K, V of all layers lie together, and their biases. */
 static void take_qkv(struct model *m)
 {
     const struct param *p = attention_own(m) ? m->p.q_bank : m->p.qk_bank, *b = m->p.qkv_bias;
-    int64_t d = m->recipe->model.width, n = p->w.rows / (attention_own(m) ? d : 2 * d);
+    int64_t d = m->recipe->model.width, rows = qkv_row(m->recipe, n_indices(m->recipe));
 
-    m->qkv_w = taken(m, p->w.dtype, 3 * d * n, d, "attention's matrices");
+    m->qkv_w = taken(m, p->w.dtype, rows, d, "attention's matrices");
     if (p->g.data)
-        m->qkv_g = taken(m, p->g.dtype, 3 * d * n, d, "their gradient");
+        m->qkv_g = taken(m, p->g.dtype, rows, d, "their gradient");
     if (b)
         m->qkv_b = taken(m, b->w.dtype, b->w.rows, 3 * d, "attention's biases");
     if (b && b->g.data)
@@ -431,16 +458,17 @@ static void take_qkv(struct model *m)
 static void take_qkv8(struct model *m)
 {
     const struct recipe *r = m->recipe;
-    int64_t d = r->model.width, n = attention_codes(m, r->n_layers);
+    int64_t rows = attention_codes_row(m, r->n_layers), n = attention_codes(m, r->n_layers);
     struct fp8_matrices *q = &m->qkv8;
 
-    *q = (struct fp8_matrices){ .rows = 3 * d, .stride = 3 * d, .exact = true };
-    q->codes = taken(m, DT_E4M3, n * 3 * d, d, "attention's matrices in fp8");
+    *q = (struct fp8_matrices){ .exact = true };
+    q->codes = taken(m, DT_E4M3, rows, r->model.width, "attention's matrices in fp8");
     if (r->precision.attn.backward_fp8)
-        q->turned = taken(m, DT_E4M3, n * d, 3 * d, "attention's matrices in fp8");
+        q->turned = taken(m, DT_E4M3, rows, r->model.width, "attention's matrices in fp8");
     q->scale = m->ops->alloc(m->ops, (size_t)n * sizeof *q->scale, "their scales");
     if (!r->precision.attn.out_fp8)
         return;
+    int64_t d = r->model.width;
     m->out8 = (struct fp8_matrices){ .rows = d, .stride = 4 * d, .exact = true };
     m->out8.codes = taken(m, DT_E4M3, n * d, d, "attention's matrices in fp8");
     m->out8.scale = m->ops->alloc(m->ops, (size_t)n * sizeof *q->scale, "their scales");
@@ -463,8 +491,8 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
         take_qkv8(m);
     m->arena_bytes = arena_bytes(&m->streams, o->act, tokens, val_tokens);
     m->arena = o->alloc(o, m->arena_bytes, "activations");
-    m->rope.table = tensor_of(NULL, r->precision.f32_rope ? DT_REAL : o->act, 2 * positions,
-                              r->model.head_dim / 2);
+    m->rope.table =
+        tensor_of(NULL, r->precision.f32_rope ? DT_REAL : o->act, 2 * positions, r->model.rope_dim);
     m->rope.table.data = o->alloc(o, tensor_bytes(m->rope.table), "rotary table");
     m->mtp = o->alloc(o, (MAX_MTP + 1) * sizeof(real), "MTP weights");
     m->first_scales = o->alloc(o, sizeof(real), "a switch");
@@ -485,7 +513,7 @@ int model_init_to(struct model *m, struct banks *b, int tokens, int val_tokens, 
 void model_set(struct model *m, const struct step_schedule *p)
 {
     const struct recipe *r = m->recipe;
-    float freq[256];
+    float freq[512];
     real mtp[MAX_MTP + 1] = { 0 };
     m->schedule = *p;
     m->stale = true;
@@ -495,7 +523,7 @@ void model_set(struct model *m, const struct step_schedule *p)
     m->ops->upload(m->ops, m->mtp, mtp, sizeof mtp);
     real first = p->step <= r->precision.mlp.delayed[2];
     m->ops->upload(m->ops, m->first_scales, &first, sizeof first);
-    assert(r->model.head_dim / 4 <= 256);
+    assert(r->model.rope_dim / 2 <= 512);
     int updates = schedule_rope(r, p->step, freq, &m->attn_scale);
     if (updates != m->rope_updates)
         m->ops->rope_table(m->ops, m->rope, freq, m->rope_period, r->precision.f32_rope);
@@ -520,24 +548,36 @@ struct param *attention_bank(const struct model *m, int i)
                                            : m->p.q_bank;
 }
 
-int attention_banks(const struct model *m, int i, struct param *bank[4], int64_t *rows)
+int attention_banks(const struct model *m, int i, struct param *bank[4])
 {
-    int64_t d = m->recipe->model.width;
     struct param *own[] = { m->p.q_bank, m->p.k_bank, m->p.v_bank, m->p.o_bank };
     int n = !attention_apart(m, i) ? 1 : attention_own(m) ? 4 : 2;
 
     bank[0] = attention_bank(m, i), bank[1] = m->p.vo_bank;
     for (int k = 0; k < 4 && n == 4; k++)
         bank[k] = own[k];
-    *rows = 4 * d / n;
     return n;
 }
 
-int64_t attention_row(const struct model *m, int i)
+int64_t attention_row(const struct model *m, int i, const struct param *bank)
 {
     const struct layer_spec *l = &m->recipe->layers[i];
     return l->spare >= 0 ? (int64_t)m->recipe->model.mlp_width * l->spare
-                         : 4LL * m->recipe->model.width * l->bank;
+                         : layer_bank_row(m->recipe, layer_bank_of(bank->spec->label), l->bank);
+}
+
+int64_t attention_rows(const struct model *m, int i, const struct param *bank)
+{
+    const struct layer_spec *l = &m->recipe->layers[i];
+    const struct layer_bank *b = layer_bank_of(bank->spec->label);
+    return l->spare >= 0 ? 4LL * m->recipe->model.width
+                         : layer_bank_row(m->recipe, b, l->bank + 1LL) -
+                               layer_bank_row(m->recipe, b, l->bank);
+}
+
+struct tensor attention_raw(const struct model *m, const struct acts *a, int i)
+{
+    return first_columns(a->raw, recipe_qkv_rows(m->recipe, i));
 }
 
 struct tensor table_rows(const struct model *m, int param, int slot, bool grad)
@@ -599,6 +639,7 @@ struct attention_coefs attention_coefs_of(const struct model *m, const struct ac
                      .w2 = numbers_of(m, a, i, TOKEN_DC2),
                      .heads = s->heads,
                      .head_dim = s->head_dim,
+                     .qk_dim = s->qk_dim,
                      .window = m->recipe->model.compose_window,
                      .cu = s->cu,
                      .ncu = s->ncu,
@@ -634,10 +675,12 @@ struct attention_part attention_weight(const struct model *m, int i, bool grad)
     struct tensor bank = grad ? p->g : p->w, bias = grad ? m->qkv_bg : m->qkv_b;
 
     if (attention_apart(m, i))
-        return (struct attention_part){ bank_rows(grad ? m->qkv_g : m->qkv_w, 3 * d, at),
+        return (struct attention_part){ tensor_rows(grad ? m->qkv_g : m->qkv_w,
+                                                    qkv_row(m->recipe, at),
+                                                    recipe_qkv_rows(m->recipe, i)),
                                         bank_rows(bank, d, own ? at : 2 * at + 1),
                                         bias.data ? tensor_rows(bias, i, 1) : NO_TENSOR };
-    bank = tensor_rows(bank, attention_row(m, i), 4 * d);
+    bank = tensor_rows(bank, attention_row(m, i, p), 4 * d);
     return (struct attention_part){ tensor_rows(bank, 0, 3 * d), tensor_rows(bank, 3 * d, d),
                                     NO_TENSOR };
 }
@@ -650,14 +693,14 @@ static void copy_rows(struct model *m, struct tensor together, struct tensor ban
     struct tensor to = back ? bank : together, from = back ? together : bank;
 
     if (pairs && m->recipe->model.rope_halves)
-        m->ops->pair_rows(m->ops, to, from, m->recipe->model.head_dim, back);
+        m->ops->pair_rows(m->ops, to, from, 2 * m->recipe->model.rope_dim, back);
     else
         m->ops->copy(m->ops, to, from);
 }
 
 void attention_copy(struct model *m, int i, bool grad)
 {
-    int64_t d = m->recipe->model.width, at = m->recipe->layers[i].bank;
+    int64_t d = m->recipe->model.width, q = recipe_qk_rows(m->recipe, i);
     const struct param *b = m->p.qkv_bias;
     struct attention_part all = attention_weight(m, i, grad);
     bool own = attention_own(m);
@@ -665,9 +708,9 @@ void attention_copy(struct model *m, int i, bool grad)
     for (int k = 0; k < 3; k++) {
         const struct param *const banks[] = { m->p.q_bank, m->p.k_bank, m->p.v_bank };
         const struct param *p = own ? banks[k] : k < 2 ? m->p.qk_bank : m->p.vo_bank;
-        int64_t row = own ? at : 2 * at + (k == 1);
-        copy_rows(m, tensor_rows(all.qkv, k * d, d), bank_rows(grad ? p->g : p->w, d, row), k < 2,
-                  grad);
+        int64_t row = attention_row(m, i, p) + (!own && k == 1 ? q : 0), rows = k < 2 ? q : d;
+        copy_rows(m, tensor_rows(all.qkv, k * q, rows), tensor_rows(grad ? p->g : p->w, row, rows),
+                  k < 2, grad);
         if (all.bias.data)
             copy_rows(m, tensor_rows(tensor_shape(all.bias, 3 * d, 1), k * d, d),
                       tensor_rows(tensor_shape(tensor_rows(grad ? b->g : b->w, i, 1), 3 * d, 1),
@@ -684,14 +727,23 @@ int attention_codes(const struct model *m, int i)
     return n;
 }
 
+int64_t attention_codes_row(const struct model *m, int i)
+{
+    int64_t n = 0;
+    for (int k = 0; k < i; k++)
+        if (layer_attends(m->recipe, k))
+            n += recipe_qkv_rows(m->recipe, k);
+    return n;
+}
+
 struct fp8_weight attention_weight8(const struct model *m, int i, bool turned)
 {
     const struct fp8_matrices *q = &m->qkv8;
-    int at = attention_codes(m, i);
+    int64_t d = m->recipe->model.width, rows = recipe_qkv_rows(m->recipe, i);
+    struct tensor own = tensor_rows(turned ? q->turned : q->codes, attention_codes_row(m, i), rows);
 
-    return (struct fp8_weight){ turned ? bank_rows(q->turned, m->recipe->model.width, at)
-                                       : bank_rows(q->codes, q->rows, at),
-                                q->scale + at };
+    return (struct fp8_weight){ turned ? tensor_shape(own, d, rows) : own,
+                                q->scale + attention_codes(m, i) };
 }
 
 struct fp8_weight out_weight8(const struct model *m, int i)
@@ -770,6 +822,7 @@ void layer_shapes(const struct model *m, const struct acts *a, int i, const stru
         .split_gate = r->model.value_input == VALUE_SPLIT_ALL ||
                       (pair == 1 && r->model.value_input == VALUE_SPLIT),
         .cache = m->cache ? &m->cache[i] : NULL,
+        .qk_dim = l->qk_dim,
     };
     *s = (struct attn_shape){
         .rows = pair * b->tokens,
@@ -779,7 +832,10 @@ void layer_shapes(const struct model *m, const struct acts *a, int i, const stru
         .ncu = b->ncu,
         .cu_mul = pair,
         .window = l->long_window ? m->schedule.window_long : m->schedule.window_short,
-        .scale = (float)m->attn_scale,
+        .scale =
+            (float)(l->attn_scale == 0 ? m->attn_scale
+                                       : m->attn_scale * (l->attn_scale / r->model.attn_scale)),
+        .qk_dim = l->qk_dim,
         .plan = a->plan[plan_of(l)].data,
     };
 }

@@ -43,7 +43,7 @@ struct layer_acts {
     struct tensor rows; /* (T,D) of the table that [token_coefs] names for it */
     struct tensor mixed; /* (T,D) `in` with what is added before attention: x0, other streams */
     struct tensor y; /* (T,D) norm of mixed, or of in: input of attention and gates */
-    struct tensor q, k, v; /* (T,D) input of attention; k with a key offset (T+1,D) */
+    struct tensor q, k, v; /* (T,Q), (T,Q), (T,D) input of attention; k with a key offset (T+1,Q) */
     struct tensor factor; /* (2H,T) of the norms that made q and k */
     struct tensor out, lse; /* (T,D), (H,T) attention's result */
     struct tensor composed, mixed_lse; /* the same with heads mixed (op compose) */
@@ -55,7 +55,7 @@ struct layer_acts {
     struct tensor m; /* (T,D) the MLP's product, where a mix adds it to the stream */
     /* Gradients; they reuse the memory of m and post, which are read before. */
     struct tensor g; /* (T,D) of the stream, where x0 and bigrams are added after attention */
-    struct tensor dq, dk, dv; /* (T,D) */
+    struct tensor dq, dk, dv; /* (T,Q), (T,Q), (T,D) */
     struct tensor drows; /* (T,D) of the value-embedding rows; before, what XSA gives of dv */
     struct tensor din; /* (T,D) of `in` where it is read again later, by those */
 };
@@ -70,7 +70,7 @@ struct acts {
     struct tensor narrow, dnarrow; /* (T,gate_table): rows of the narrow embedding */
     struct tensor logits, dlogits; /* (T,16), (T,12): of the gates at hand, with gate_table */
     struct tensor dpost; /* (T,F): gradient of an MLP's hidden layer, where it has two banks */
-    struct tensor raw; /* (T,3D): a layer's q, k, v as projected, and their gradient */
+    struct tensor raw; /* (T,3D): room of attention_raw */
     struct tensor product; /* (T,D): an o or m that the backward does not read */
     struct tensor dx, dx1; /* (T,D) gradients of the lanes */
     struct tensor dy; /* (T,D) of the input of attention, MLP or head */
@@ -113,9 +113,10 @@ struct model {
     real *first_scales; /* device: not 0: a refresh of delayed scales takes the weights' own */
     struct token_mask never; /* device: of evaluation; or none */
     int32_t *prefix; /* device (V): tokens' prefixes, -1: none; NULL: no stage has the term */
-    struct tensor qkv_w, qkv_g; /* (3D,D) of each layer, where Q, K and V lie in several banks */
+    struct tensor qkv_w, qkv_g; /* (2Q+D,D) of each index, where Q, K and V lie in several banks */
     struct tensor qkv_b, qkv_bg; /* (1,3D) of each: their biases */
-    struct fp8_matrices qkv8; /* copies in fp8 of Q, K, V of each layer that attends; or none */
+    struct fp8_matrices qkv8; /* copies in fp8 of Q, K, V of each layer that attends, (2Q+D,D) and
+                                 transposed (D,2Q+D); or none */
     struct fp8_matrices out8; /* of O; or none */
     struct tensor unit, dunit; /* (H,12): the gates of logits, and a gradient that nothing reads */
     struct step_schedule schedule;
@@ -165,11 +166,15 @@ static inline bool layer_attends(const struct recipe *r, int i)
 {
     return r->layers[i].attention != ATTN_NONE;
 }
-/* The bank that has layer i's four matrices of attention, or Q and K, and the first of their rows. */
+/* The bank that has layer i's four matrices of attention, or Q and K. */
 struct param *attention_bank(const struct model *m, int i);
-int64_t attention_row(const struct model *m, int i);
-/* All banks that have them, of `rows` rows each. Returns their number. */
-int attention_banks(const struct model *m, int i, struct param *bank[4], int64_t *rows);
+/* All banks that have them. Returns their number. */
+int attention_banks(const struct model *m, int i, struct param *bank[4]);
+/* The first of layer i's rows in one of them, and their number. */
+int64_t attention_row(const struct model *m, int i, const struct param *bank);
+int64_t attention_rows(const struct model *m, int i, const struct param *bank);
+/* (T,2Q+D): layer i's q, k, v as projected, and their gradient. */
+struct tensor attention_raw(const struct model *m, const struct acts *a, int i);
 /* True if Q, K, V and O have a bank each. */
 static inline bool attention_own(const struct model *m) { return m->p.q_bank != NULL; }
 /* Layer i's row of a parameter that has one a layer, or of its gradient; none without the parameter. */
@@ -188,8 +193,9 @@ void gate_input_bwd(struct model *m, struct acts *a, const struct layer_acts *l,
                     const struct param *bank, int row, bool add);
 /* The copy of the first (k: 0) or second matrix of layer i's MLP in fp8. */
 struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned);
-/* Returns how many layers below i attend: where copies of layer i's matrices are in model.qkv8. */
+/* Returns how many layers below i attend, and how many rows copies of their matrices have in model.qkv8. */
 int attention_codes(const struct model *m, int i);
+int64_t attention_codes_row(const struct model *m, int i);
 /* The copy in fp8 of layer i's Q, K, V together. */
 struct fp8_weight attention_weight8(const struct model *m, int i, bool turned);
 /* The copy of its O. */
@@ -201,7 +207,7 @@ void model_backward(struct model *m, struct acts *a, const struct batch *b);
 struct head_loss model_head(const struct model *m, const struct batch *b);
 /* Layer i's matrices of attention, or their gradients. */
 struct attention_part {
-    struct tensor qkv, o; /* (3D,D), (D,D) */
+    struct tensor qkv, o; /* (2Q+D,D), (D,D) */
     struct tensor bias; /* (1,3D) of the first; or none */
 };
 struct attention_part attention_weight(const struct model *m, int i, bool grad);

@@ -11,7 +11,6 @@ enum { BLOCK = 64 };
 /* Queries first .. first+n-1 against keys key .. key+keys-1; rows of `scores` are keys long. */
 struct block {
     const struct attn_shape *s;
-    int64_t stride; /* h E: from row to row */
     int64_t document; /* first row of the document */
     int64_t first, n, key, keys;
     int head;
@@ -32,7 +31,7 @@ static void document_blocks(void *arg, int64_t at, int64_t count, int thread)
     const struct attn_shape *s = w->s;
     int64_t documents = s->ncu - 1, d = at % documents;
     int64_t end = (int64_t)s->cu[d + 1] * s->cu_mul;
-    struct block b = { .s = s, .stride = (int64_t)s->heads * s->head_dim };
+    struct block b = { .s = s };
 
     (void)count;
     b.head = (int)(at / documents);
@@ -72,32 +71,37 @@ static void visible(const struct block *b, int64_t i, int64_t *from, int64_t *to
     *to = p + 1 - b->key;
 }
 
-static int64_t at(const struct block *b, int64_t row)
+/* Returns where the block's head begins in a row of heads of `size` channels. */
+static int64_t at(const struct block *b, int64_t row, int64_t size)
 {
-    return row * b->stride + (int64_t)b->head * b->s->head_dim;
+    return (row * b->s->heads + b->head) * size;
 }
 
-/* out (n,keys) = alpha a b^T, a being rows of queries and b rows of keys of this head. */
+/* out (n,keys) = alpha a b^T, a being rows of queries and b rows of keys of this head, of `size` channels. */
 static void by_key(const struct block *b, real *out, real alpha, const real *queries,
-                   const real *keys)
+                   const real *keys, int64_t size)
 {
-    real_gemm_here(false, false, true, b->n, b->keys, b->s->head_dim, alpha,
-                   queries + at(b, b->first), b->stride, keys + at(b, b->key), b->stride, 0, out,
-                   b->keys);
+    int64_t stride = b->s->heads * size;
+    real_gemm_here(false, false, true, b->n, b->keys, size, alpha, queries + at(b, b->first, size),
+                   stride, keys + at(b, b->key, size), stride, 0, out, b->keys);
 }
 
 /* Rows of queries = m (n,keys) times rows of keys. */
-static void to_queries(const struct block *b, real *queries, const real *m, const real *keys)
+static void to_queries(const struct block *b, real *queries, const real *m, const real *keys,
+                       int64_t size)
 {
-    real_gemm_here(false, false, false, b->n, b->s->head_dim, b->keys, 1, m, b->keys,
-                   keys + at(b, b->key), b->stride, 0, queries + at(b, b->first), b->stride);
+    int64_t stride = b->s->heads * size;
+    real_gemm_here(false, false, false, b->n, size, b->keys, 1, m, b->keys,
+                   keys + at(b, b->key, size), stride, 0, queries + at(b, b->first, size), stride);
 }
 
 /* Rows of keys += m^T (keys,n) times rows of queries. */
-static void to_keys(const struct block *b, real *keys, const real *m, const real *queries)
+static void to_keys(const struct block *b, real *keys, const real *m, const real *queries,
+                    int64_t size)
 {
-    real_gemm_here(false, true, false, b->keys, b->s->head_dim, b->n, 1, m, b->keys,
-                   queries + at(b, b->first), b->stride, 1, keys + at(b, b->key), b->stride);
+    int64_t stride = b->s->heads * size;
+    real_gemm_here(false, true, false, b->keys, size, b->n, 1, m, b->keys,
+                   queries + at(b, b->first, size), stride, 1, keys + at(b, b->key, size), stride);
 }
 
 /* -- forward ------------------------------------------------------------------------ */
@@ -151,20 +155,20 @@ static void forward_block(const struct block *b, void *arg, int thread)
     const struct forward *f = arg;
     real *p = f->scores + thread * scores_max(b->s);
 
-    by_key(b, p, b->s->scale, f->q, f->k);
+    by_key(b, p, b->s->scale, f->q, f->k, attn_qk_dim(b->s));
     for (int64_t i = 0; i < b->n; i++) {
         int64_t from, to;
         visible(b, i, &from, &to);
         softmax(p + i * b->keys, from, to, b->keys,
                 &f->lse[(int64_t)b->head * b->s->rows + b->first + i]);
     }
-    to_queries(b, f->out, p, f->v);
+    to_queries(b, f->out, p, f->v, b->s->head_dim);
 }
 
-static void check_shape(struct tensor t, const struct attn_shape *s)
+static void check_shape(struct tensor t, const struct attn_shape *s, int size)
 {
-    assert(tensor_count(t) == (int64_t)s->rows * s->heads * s->head_dim);
-    (void)t, (void)s;
+    assert(tensor_count(t) == (int64_t)s->rows * s->heads * size);
+    (void)t, (void)s, (void)size;
 }
 
 void cpu_attention_plan(struct ops *o, const struct attn_shape *s, int n)
@@ -184,8 +188,8 @@ void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
 
     if (cpu_failed(o))
         return;
-    check_shape(out, s);
-    check_shape(q, s);
+    check_shape(out, s, s->head_dim);
+    check_shape(q, s, attn_qk_dim(s));
     for_blocks(o, s, forward_block, &f);
 }
 
@@ -201,9 +205,8 @@ struct cached {
     const struct kv_cache *c;
     const struct attn_shape *s;
     const struct run *run;
-    int64_t width; /* D */
     real *scores, *keys,
-        *values; /* of each thread: scores_max, and the keys of a block, (keys,E) */
+        *values; /* of each thread: scores_max, and of a block (keys,Eq) and (keys,E) */
     int64_t keys_max;
     const real *q;
     real *out;
@@ -231,19 +234,19 @@ static void gather_keys(const struct cached *f, const struct block *b, int64_t s
                         real *values)
 {
     const struct kv_cache *c = f->c;
-    int64_t pair = f->s->cu_mul, size = f->s->head_dim;
-    int64_t part = c->key_offset == KEY_OFFSET_NONE ? size : size / 4;
+    int64_t pair = f->s->cu_mul, size = f->s->head_dim, qk_size = attn_qk_dim(f->s);
+    int64_t part = c->key_offset == KEY_OFFSET_NONE ? qk_size : qk_size / 4;
 
     for (int64_t j = 0; j < b->keys; j++) {
         int64_t row = b->key + j, p = row / pair, before = p > 0 ? p - 1 : 0;
-        int64_t head = row % pair * b->stride + b->head * size;
-        int64_t base = slot * c->capacity;
-        int64_t own = (base + p % c->capacity) * f->width + head;
-        int64_t last = (base + before % c->capacity) * f->width + head;
-        memcpy(values + j * size, real_ptr(c->v) + own, (size_t)size * sizeof *values);
-        for (int64_t i = 0; i < size; i += part)
-            memcpy(keys + j * size + i,
-                   real_ptr(c->k) + (cached_offset(c, i, size) ? last : own) + i,
+        int64_t head = row % pair * f->s->heads + b->head, base = slot * c->capacity;
+        int64_t own = base + p % c->capacity, last = base + before % c->capacity;
+        memcpy(values + j * size, real_ptr(c->v) + own * c->v.cols + head * size,
+               (size_t)size * sizeof *values);
+        for (int64_t i = 0; i < qk_size; i += part)
+            memcpy(keys + j * qk_size + i,
+                   real_ptr(c->k) + (cached_offset(c, i, qk_size) ? last : own) * c->k.cols +
+                       head * qk_size + i,
                    (size_t)part * sizeof *keys);
     }
 }
@@ -254,10 +257,10 @@ static void cached_block(void *arg, int64_t at, int64_t count, int thread)
     const struct cached *f = arg;
     const struct attn_shape *s = f->s;
     const struct run *r = &f->run[at / s->heads];
-    int64_t size = s->head_dim, back, row = r->row * s->cu_mul;
-    struct block b = { .s = s, .stride = (int64_t)s->heads * size, .head = (int)(at % s->heads) };
+    int64_t size = s->head_dim, qk_size = attn_qk_dim(s), back, row = r->row * s->cu_mul;
+    struct block b = { .s = s, .head = (int)(at % s->heads) };
     real *p = f->scores + thread * BLOCK * s->cu_mul * f->keys_max, lse;
-    real *keys = f->keys + thread * f->keys_max * size;
+    real *keys = f->keys + thread * f->keys_max * qk_size;
     real *values = f->values + thread * f->keys_max * size;
 
     (void)count;
@@ -267,15 +270,16 @@ static void cached_block(void *arg, int64_t at, int64_t count, int thread)
     b.key = back > 0 ? back : 0;
     b.keys = b.first + b.n - b.key;
     gather_keys(f, &b, f->c->slot[r->row], keys, values);
-    real_gemm_here(false, false, true, b.n, b.keys, size, s->scale,
-                   f->q + row * b.stride + b.head * size, b.stride, keys, size, 0, p, b.keys);
+    real_gemm_here(false, false, true, b.n, b.keys, qk_size, s->scale,
+                   f->q + (row * s->heads + b.head) * qk_size, s->heads * qk_size, keys, qk_size, 0,
+                   p, b.keys);
     for (int64_t i = 0; i < b.n; i++) {
         int64_t from, to;
         visible(&b, i, &from, &to);
         softmax(p + i * b.keys, from, to, b.keys, &lse);
     }
     real_gemm_here(false, false, false, b.n, size, b.keys, 1, p, b.keys, values, size, 0,
-                   f->out + row * b.stride + b.head * size, b.stride);
+                   f->out + (row * s->heads + b.head) * size, s->heads * size);
 }
 
 void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, struct tensor y,
@@ -284,14 +288,14 @@ void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
 {
     int64_t most = cached_keys_max(s), n = cpu_threads(o) * most;
     struct run *run = cpu_scratch_bytes(o, 3, (size_t)q.rows * sizeof *run);
-    real *own = alpha.data ? cpu_scratch(o, 4, tensor_count(q)) : NULL;
-    struct xsa xsa = { .v = tensor_of(own, DT_REAL, q.rows, q.cols), .alpha = alpha };
+    int64_t width = c->v.cols;
+    real *own = alpha.data ? cpu_scratch(o, 4, q.rows * width) : NULL;
+    struct xsa xsa = { .v = tensor_of(own, DT_REAL, q.rows, width), .alpha = alpha };
     struct cached f = { .c = c,
                         .s = s,
                         .run = run,
-                        .width = q.cols,
                         .scores = cpu_scratch(o, 0, n * BLOCK * s->cu_mul),
-                        .keys = cpu_scratch(o, 1, n * s->head_dim),
+                        .keys = cpu_scratch(o, 1, n * attn_qk_dim(s)),
                         .values = cpu_scratch(o, 2, n * s->head_dim),
                         .keys_max = most,
                         .q = real_ptr(q),
@@ -299,12 +303,13 @@ void cpu_attention_cached(struct ops *o, struct tensor out, struct tensor q, str
 
     if (cpu_failed(o))
         return;
-    assert(q.cols == (int64_t)s->heads * s->head_dim * s->cu_mul && s->head_dim % 4 == 0);
-    assert(out.rows == q.rows && c->k.cols == q.cols);
+    assert(q.cols == (int64_t)s->heads * attn_qk_dim(s) * s->cu_mul && attn_qk_dim(s) % 4 == 0);
+    assert(out.rows == q.rows && c->k.cols == q.cols && out.cols == width);
+    assert(width == (int64_t)s->heads * s->head_dim * s->cu_mul);
     cpu_split(o, (int64_t)cached_runs(run, c, q.rows) * s->heads, 1, cached_block, &f);
     for (int64_t t = 0; own && t < q.rows; t++)
-        memcpy(own + t * q.cols, real_ptr(c->v) + cached_row(c, t) * q.cols,
-               (size_t)q.cols * sizeof *own);
+        memcpy(own + t * width, real_ptr(c->v) + cached_row(c, t) * width,
+               (size_t)width * sizeof *own);
     if (has(gate))
         cpu_out_gate(o, out, out, y, gate, s->heads * s->cu_mul, own ? &xsa : NULL);
 }
@@ -339,17 +344,17 @@ static void backward_block(const struct block *b, void *arg, int thread)
     const struct attn_shape *s = b->s;
     real *p = f->scores + thread * scores_max(s), *ds = f->grads + thread * scores_max(s);
 
-    by_key(b, p, s->scale, f->q, f->k);
-    by_key(b, ds, 1, f->dout, f->v);
+    by_key(b, p, s->scale, f->q, f->k, attn_qk_dim(s));
+    by_key(b, ds, 1, f->dout, f->v, s->head_dim);
     for (int64_t i = 0; i < b->n; i++) {
         int64_t row = (int64_t)b->head * s->rows + b->first + i, from, to;
         visible(b, i, &from, &to);
         softmax_bwd(p + i * b->keys, ds + i * b->keys, f->lse[row], f->delta[row], s->scale, from,
                     to, b->keys);
     }
-    to_queries(b, f->dq, ds, f->k);
-    to_keys(b, f->dk, ds, f->q);
-    to_keys(b, f->dv, p, f->dout);
+    to_queries(b, f->dq, ds, f->k, attn_qk_dim(s));
+    to_keys(b, f->dk, ds, f->q, attn_qk_dim(s));
+    to_keys(b, f->dv, p, f->dout, s->head_dim);
 }
 
 void cpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
@@ -372,8 +377,8 @@ void cpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
 
     if (cpu_failed(o))
         return;
-    check_shape(dq, s);
-    check_shape(dout, s);
+    check_shape(dq, s, attn_qk_dim(s));
+    check_shape(dout, s, s->head_dim);
     cpu_zero(o, dk);
     if (values != VALUES_ADDED)
         cpu_zero(o, dv);
@@ -383,5 +388,6 @@ void cpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
         cpu_join_values(dqkv, dv);
     if (cpu_dqkv8(&m->shape))
         cpu_gradient_codes(cpu_dqkv8(&m->shape), 0, dqkv,
-                           (values == VALUES_JOINED ? 3 : 2) * dqkv.cols / 3);
+                           dqkv.cols -
+                               (values == VALUES_JOINED ? 0 : tensor_count(dv) / dqkv.rows));
 }

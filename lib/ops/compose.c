@@ -4,7 +4,7 @@
 /* Names the keys and values that a token's query reads. */
 struct keys {
     int64_t first, n; /* rows of k and v, in order */
-    const real *k, *v; /* (n or more, D) */
+    const real *k, *v; /* (n or more, Q), (.., D) */
 };
 
 /* Numbers of one token: a (H), and in rows of n: probabilities of each head, their mix. */
@@ -17,7 +17,7 @@ struct mixed {
 static void mix_heads(const struct compose *c, struct mixed *m, const struct keys *keys, real *lse,
                       int64_t rows, int64_t t, const real *q)
 {
-    int64_t size = c->head_dim, width = (int64_t)c->heads * size, n = keys->n;
+    int64_t size = compose_qk_dim(c), width = (int64_t)c->heads * size, n = keys->n;
     real square = 0;
 
     for (int64_t h = 0; h < c->heads; h++)
@@ -91,11 +91,12 @@ void cpu_compose(struct ops *o, struct tensor out, struct tensor lse, struct ten
     if (cpu_failed(o))
         return;
     assert(width == (int64_t)c->heads * c->head_dim && c->window > 0);
+    assert(q.cols == (int64_t)c->heads * compose_qk_dim(c));
     for (int64_t t = 0; t < x.rows; t++) {
         int64_t first = first_key(c, t, document(c, &d, t));
         struct keys keys = { first, t + 1 - first, real_ptr(k), real_ptr(v) };
         real *to = real_ptr(out) + t * width;
-        mix_heads(c, &m, &keys, real_ptr(lse), x.rows, t, real_ptr(q) + t * width);
+        mix_heads(c, &m, &keys, real_ptr(lse), x.rows, t, real_ptr(q) + t * q.cols);
         if (out.data != x.data)
             memcpy(to, real_ptr(x) + t * width, (size_t)width * sizeof *to);
         add_values(c, &m, &keys, to, t);
@@ -104,25 +105,25 @@ void cpu_compose(struct ops *o, struct tensor out, struct tensor lse, struct ten
 
 /* -- over a cache ------------------------------------------------------------------- */
 
-/* Copies the key and the value at position p of a sequence. */
+/* Copies the key, in heads of `size` channels, and the value at position p of a sequence. */
 static void cached_key(real *k, real *v, const struct kv_cache *c, int64_t slot, int64_t p,
-                       int64_t size, int64_t width)
+                       int64_t size)
 {
-    int64_t base = slot * c->capacity, before = p > 0 ? p - 1 : 0;
-    const real *own = real_ptr(c->k) + (base + p % c->capacity) * width;
-    const real *last = real_ptr(c->k) + (base + before % c->capacity) * width;
+    int64_t base = slot * c->capacity, before = p > 0 ? p - 1 : 0, at = base + p % c->capacity;
+    const real *own = real_ptr(c->k) + at * c->k.cols;
+    const real *last = real_ptr(c->k) + (base + before % c->capacity) * c->k.cols;
 
-    for (int64_t i = 0; i < width; i++)
+    for (int64_t i = 0; i < c->k.cols; i++)
         k[i] = cached_offset(c, i % size, size) ? last[i] : own[i];
-    memcpy(v, real_ptr(c->v) + (base + p % c->capacity) * width, (size_t)width * sizeof *v);
+    memcpy(v, real_ptr(c->v) + at * c->v.cols, (size_t)c->v.cols * sizeof *v);
 }
 
 void cpu_compose_cached(struct ops *o, struct tensor out, struct tensor q, const struct compose *c,
                         const struct kv_cache *cache)
 {
-    int64_t width = q.cols, most = (int64_t)c->window * width;
+    int64_t width = cache->v.cols, qk_width = q.cols;
     struct mixed m = mixed_of(o, c);
-    real *k = cpu_scratch(o, 5, most), *v = cpu_scratch(o, 6, most);
+    real *k = cpu_scratch(o, 5, c->window * qk_width), *v = cpu_scratch(o, 6, c->window * width);
 
     if (cpu_failed(o))
         return;
@@ -130,9 +131,9 @@ void cpu_compose_cached(struct ops *o, struct tensor out, struct tensor q, const
         int64_t first = first_key(c, cache->pos[t], 0);
         struct keys keys = { 0, cache->pos[t] + 1 - first, k, v };
         for (int64_t j = 0; j < keys.n; j++)
-            cached_key(k + j * width, v + j * width, cache, cache->slot[t], first + j, c->head_dim,
-                       width);
-        mix_heads(c, &m, &keys, NULL, q.rows, t, real_ptr(q) + t * width);
+            cached_key(k + j * qk_width, v + j * width, cache, cache->slot[t], first + j,
+                       compose_qk_dim(c));
+        mix_heads(c, &m, &keys, NULL, q.rows, t, real_ptr(q) + t * qk_width);
         add_values(c, &m, &keys, real_ptr(out) + t * width, t);
     }
 }
@@ -171,7 +172,7 @@ static void values_bwd(const struct compose *c, const struct mixed *m, struct mi
 static void scores_bwd(const struct compose *c, const struct mixed *m, const struct mixed_grad *g,
                        const struct keys *keys, real *dq, real *dk, const real *q, int64_t t)
 {
-    int64_t size = c->head_dim, width = (int64_t)c->heads * size, n = keys->n;
+    int64_t size = compose_qk_dim(c), width = (int64_t)c->heads * size, n = keys->n;
     real *da = g->d, all = 0; /* d is read by now */
 
     for (int64_t h = 0; h < c->heads; h++) {
@@ -200,10 +201,10 @@ void cpu_compose_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct
                      struct tensor v, struct tensor lse, const struct compose *c,
                      const struct qk_made *made)
 {
-    int64_t T = q.rows, width = q.cols, n = c->window;
+    int64_t T = q.rows, width = dout.cols, n = c->window;
     struct mixed m = mixed_of(o, c);
     struct mixed_grad g = { .dz = cpu_scratch(o, 5, (c->heads + 1) * n) };
-    struct tensor raw = tensor_of(cpu_scratch(o, 6, 3 * T * width), DT_REAL, T, 3 * width);
+    struct tensor raw = tensor_of(cpu_scratch(o, 6, T * dqkv.cols), DT_REAL, T, dqkv.cols);
     int d = 0;
 
     (void)lse;
@@ -214,13 +215,13 @@ void cpu_compose_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, struct
     for (int64_t t = 0; t < T; t++) {
         int64_t first = first_key(c, t, document(c, &d, t));
         struct keys keys = { first, t + 1 - first, real_ptr(k), real_ptr(v) };
-        const real *qt = real_ptr(q) + t * width;
+        const real *qt = real_ptr(q) + t * q.cols;
         mix_heads(c, &m, &keys, NULL, T, t, qt);
         values_bwd(c, &m, &g, &keys, real_ptr(dv), real_ptr(dout) + t * width, t);
-        scores_bwd(c, &m, &g, &keys, real_ptr(dq) + t * width, real_ptr(dk), qt, t);
+        scores_bwd(c, &m, &g, &keys, real_ptr(dq) + t * q.cols, real_ptr(dk), qt, t);
     }
     cpu_raw_grads(o, raw, dq, dk, q, k, made, (int)T);
     for (int64_t t = 0; t < T; t++)
-        for (int64_t i = 0; i < 2 * width; i++)
-            real_ptr(dqkv)[t * 3 * width + i] += real_ptr(raw)[t * 3 * width + i];
+        for (int64_t i = 0; i < 2 * q.cols; i++)
+            real_ptr(dqkv)[t * dqkv.cols + i] += real_ptr(raw)[t * dqkv.cols + i];
 }

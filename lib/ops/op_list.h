@@ -14,7 +14,7 @@
 #endif
 
 /* -- input ------------------------------------------------------------- */
-/* table (n,E/2) from freq (E/4, host): theta = fl32(p f), p = row % period, with period 0 the row;
+/* table (n,2 m) from freq (m, host): theta = fl32(p f), p = row % period, with period 0 the row;
  * cos, sin in bf16, or exact in f32. */
 OP(rope_table, struct rope r, const float *freq, int period, bool exact);
 
@@ -158,14 +158,14 @@ OPW(relu2_bias_bwd, struct tensor dpre, struct tensor db, struct tensor dout, st
 OP(pair_rows, struct tensor w, struct tensor from, int head_dim, bool back);
 
 /* -- attention ------------------------------------------------------------ */
-/* q, k, v from a layer's normed input x (T,D): with raw = scale x w^T (+ bias), w (3D,D), q and k are Norm of raw over
- * each head's E channels, rotated by -theta, k offset; v is raw's, + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t =
+/* q, k, v from a layer's normed input x (T,D): with raw = scale x w^T (+ bias), w (2Q+D,D), q and k are Norm of raw over
+ * each head's Eq channels, rotated by -theta, k offset; v is raw's, + 2 s(sum_{j<12} u_tj gate_hj) e_t, e_t =
  * table[token_t], when a table is given. u_t = y_t, or with split_gate y_t0 .. y_t5, e_t0 .. e_t5.
- * factor (2H,T) f32, or none: Norm's factor of each head of q, then of k, for attention_bwd. raw (T,3D):
+ * factor (2H,T) f32, or none: Norm's factor of each head of q, then of k, for attention_bwd. raw (T,2Q+D):
  * scratch. k has T rows, or one more: for the channels that the offset moves behind the last token.
  * With b->pos row t is rotated by that position, the key offset must be none, and k, v go into
  * s->cache, where there is one; with its values_apart v goes to v.
- * scale NULL: 1. gate (H,12); y (T,12 or more); table (V,D); q, v (T,D). With s->fp8 raw = scale (x_scale
+ * scale NULL: 1. gate (H,12); y (T,12 or more); table (V,D); q, k (T,Q), v (T,D). With s->fp8 raw = scale (x_scale
  * *w.scale) x8 w8^T (+ bias) of its codes; on a GPU without fp8, and in f64, of x and w. */
 OP(qkv, struct tensor q, struct tensor k, struct tensor v, struct tensor factor, struct tensor raw,
    struct tensor x, struct tensor w, const real *scale, struct tensor bias,
@@ -181,7 +181,7 @@ OPW(value_bwd, struct tensor dqkv, struct tensor dtable_rows, struct tensor dgat
 /* Plans attention and attention_bwd of these shapes from cu and window, once for all layers. A CPU has
  * no plan. */
 OP(attention_plan, const struct attn_shape *s, int n);
-/* q, k, v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
+/* q, k: (R, h Eq), v, out: (R, h E) in row order (the same memory as (T, H E) when paired);
  * lse (h,R) f32. P = softmax(scale q k^T) over what the query sees; out = P v. */
 OPW(attention, struct tensor out, struct tensor lse, struct tensor q, struct tensor k,
     struct tensor v, const struct attn_shape *s);
@@ -191,11 +191,11 @@ OP(cache_values, const struct kv_cache *c, struct tensor v);
  * sequence has in the cache, itself included; out_th = s(sum_{j<12} y_tj gate_hj) x_th of that
  * result x, or with alpha (1,H) f32 of what struct xsa makes of x and the row's value in the cache. A
  * row of scores is that of s, position times pair + 0 or 1; of s the rows and cu are not read, cu_mul
- * is the pair. q, out (T,D). */
+ * is the pair. q (T,Q), out (T,D). */
 OP(attention_cached, struct tensor out, struct tensor q, struct tensor y, struct tensor gate,
    struct tensor alpha, const struct kv_cache *c, const struct attn_shape *s);
-/* dqkv (T,3D) written: the gradients of raw's q and k, from which qkv made q and k with m's shape, rotary
- * table and factors, and of v as `values` says. dq, dk, dv (T,D): scratch, but dv where v's gradient goes
+/* dqkv (T,2Q+D) written: the gradients of raw's q and k, from which qkv made q and k with m's shape, rotary
+ * table and factors, and of v as `values` says. dq, dk (T,Q), dv (T,D): scratch, but dv where v's gradient goes
  * there. k has T + 1 rows with a key offset. delta (h,R) f32: sum over a head's channels of dout out,
  * from out_gate_bwd. With m's dqkv8 codes of what dqkv would hold are written there, and dqkv is scratch. */
 OPW(attention_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
@@ -224,12 +224,12 @@ OP(head_coefs_bwd, struct tensor dx, struct tensor delta, struct tensor dout, st
 /* Dynamically composable attention (arXiv 2405.08553), its part over the last keys of plain attention: of
  * the `window` keys j of its document that end with token t, P_h = softmax(scale q_h k_h), a_h = w1_h /
  * sqrt(mean over the heads of w1^2 + 1e-6), Z_j = sum_h a_h P_hj; out_h = x_h + sum_j (w2_h Z_j) v_hj.
- * x, out (T,D), which may be one; q, k, v as attention reads them; lse (H,T) f32 of the scores, for the
+ * x, out (T,D), which may be one; q, k (T,Q), v as attention reads them; lse (H,T) f32 of the scores, for the
  * backward, or none. On a GPU w2 Z is rounded to bf16 before the product. */
 OP(compose, struct tensor out, struct tensor lse, struct tensor x, struct tensor q, struct tensor k,
    struct tensor v, const struct compose *c);
-/* dout passes to x unchanged. To the first 2D columns of dqkv and to dv (T,D) their part is added: behind
- * attention_bwd, whose m it takes, without dqkv8. dq, dk (T,D): scratch. The numbers' gradients are written.
+/* dout passes to x unchanged. To the first 2Q columns of dqkv and to dv (T,D) their part is added: behind
+ * attention_bwd, whose m it takes, without dqkv8. dq, dk (T,Q): scratch. The numbers' gradients are written.
  * On a GPU dS and w2 Z are rounded to bf16 before products. */
 OPW(compose_bwd, struct tensor dqkv, struct tensor dq, struct tensor dk, struct tensor dv,
     struct tensor dout, struct tensor q, struct tensor k, struct tensor v, struct tensor lse,

@@ -23,8 +23,9 @@
  *   values.
  * - `add`: false writes the output, true adds to it (one rounding of the sum).
  *   Gradients of learnable scalars (dcoef) and of gate weights are always added.
- * - Notation: T tokens, D model width, H heads, E head size (D = H E), F MLP
- *   width, V vocabulary; d* is the gradient of the loss with respect to *.
+ * - Notation: T tokens, D model width, H heads, E head size (D = H E), Eq that of
+ *   q and k (Q = H Eq; E where a shape says no other), F MLP width, V vocabulary;
+ *   d* is the gradient of the loss with respect to *.
  *   Norm(x) = x (mean(x^2) + 2^-23)^-1/2 over a row; s(u) = 1/(1 + exp(-u)).
  *
  * Threads: one struct ops belongs to one rank's thread.
@@ -90,8 +91,8 @@ struct next_rows {
     int bigram_rows;
 };
 
-/* Cosines and sines by position: rows of E/2 numbers, cosine and sine of each of the E/4 frequencies,
- * rounded to bf16 (record-61.md 2.5), or of type f32 and not rounded. */
+/* Cosines and sines by position: rows of 2 n numbers, cosine and sine of each of n frequencies, that turn the
+ * first 2 n channels of a head of q or k; rounded to bf16 (record-61.md 2.5), or of type f32 and not rounded. */
 struct rope {
     struct tensor table;
 };
@@ -99,14 +100,14 @@ struct rope {
 /* Channels of k that come from t-1 (from t itself at t = 0). */
 enum key_offset {
     KEY_OFFSET_NONE,
-    KEY_OFFSET_QUARTERS, /* [E/4,E/2) and [3E/4,E): record 61 */
-    KEY_OFFSET_HALF, /* [E/2,E), those that rotary leaves alone: record 74 */
+    KEY_OFFSET_QUARTERS, /* [Eq/4,Eq/2) and [3Eq/4,Eq): record 61 */
+    KEY_OFFSET_HALF, /* [Eq/2,Eq), where half of a head turns those that rotary leaves alone: record 74 */
 };
 
 /* Keys and values of sequences that grow: position p of sequence n is row n capacity + p % capacity,
  * so that the newest stay. A key offset is applied where keys are read. */
 struct kv_cache {
-    struct tensor k, v; /* (sequences capacity, D) */
+    struct tensor k, v; /* (sequences capacity, D); k (.., Q) */
     int capacity; /* more than what a query sees, its key offset and a call's rows of a sequence */
     enum key_offset key_offset;
     const int32_t *slot, *pos; /* (T): sequence and position of each row */
@@ -127,10 +128,15 @@ struct qkv_shape {
     bool split_gate; /* value gates see 6 channels of y and 6 of the value row */
     const struct kv_cache *cache; /* NULL, or where k and v go */
     const struct fp8_operands *fp8; /* of the projection; NULL: its operands are x and w */
+    int qk_dim; /* channels of a head of q and k; 0: head_dim */
     /* NULL, or where attention_bwd and value_bwd write the gradient of raw, in place of dqkv; not on a GPU
      * without fp8, and not in f64. */
     const struct fp8_gradient *dqkv8;
 };
+static inline int qkv_qk_dim(const struct qkv_shape *s)
+{
+    return s->qk_dim ? s->qk_dim : s->head_dim;
+}
 
 /* How op qkv made q and k: what their gradients need. */
 struct qk_made {
@@ -149,12 +155,17 @@ enum values_grad {
  * query p sees keys p-window .. p of its document. */
 struct attn_shape {
     int rows, heads, head_dim;
+    int qk_dim; /* channels of a head of q and k; 0: head_dim */
     const int32_t *cu; /* document starts in tokens; times cu_mul in rows */
     int ncu, cu_mul;
     int window; /* keys back, in rows */
     float scale;
     void *plan; /* device memory that attention_plan filled for this cu; NULL: each call plans */
 };
+static inline int attn_qk_dim(const struct attn_shape *s)
+{
+    return s->qk_dim ? s->qk_dim : s->head_dim;
+}
 
 enum { ATTN_PLANS = 4 }; /* shapes of one call of attention_plan */
 /* Bytes of such a plan: of a row two numbers, of 128 rows two records, of those of a head two more. */
@@ -194,7 +205,12 @@ struct compose {
     const int32_t *cu; /* document starts */
     int ncu;
     float scale;
+    int qk_dim; /* channels of a head of q and k; 0: head_dim */
 };
+static inline int compose_qk_dim(const struct compose *c)
+{
+    return c->qk_dim ? c->qk_dim : c->head_dim;
+}
 
 struct mix_term {
     struct tensor x; /* (T,D); (T,n) */

@@ -5,8 +5,9 @@
 
 /* Pointers and sizes that both directions use. */
 struct layout {
-    int64_t tokens, width; /* T, D */
-    int heads, size; /* H, E */
+    int64_t tokens, width, qk_width; /* T, D, Q */
+    int heads, size, qk_size; /* H, E, Eq */
+    int turned; /* channels of a head of q and k, from the first on */
     int64_t key_rows; /* of k: T, or T + 1 */
     bool paired, split_gate;
     enum key_offset key_offset;
@@ -24,8 +25,11 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
     struct layout l = {
         .tokens = b->tokens,
         .width = (int64_t)s->heads * s->head_dim,
+        .qk_width = (int64_t)s->heads * qkv_qk_dim(s),
         .heads = s->heads,
         .size = s->head_dim,
+        .qk_size = qkv_qk_dim(s),
+        .turned = (int)r.table.cols,
         .paired = s->paired,
         .split_gate = s->split_gate,
         .key_offset = s->key_offset,
@@ -36,7 +40,7 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
     int64_t positions = b->pos ? r.table.rows : s->paired ? 2 * l.tokens : l.tokens;
 
     assert(!has(r.table) ||
-           (s->head_dim % 4 == 0 && r.table.rows >= positions && r.table.cols == s->head_dim / 2));
+           (l.qk_size % 4 == 0 && r.table.rows >= positions && l.turned <= l.qk_size));
     assert(!b->pos || s->key_offset == KEY_OFFSET_NONE);
     l.pos = b->pos;
     assert(!has(table) || (table.cols == l.width && has(y) && y.cols >= GATE_WIDTH &&
@@ -49,7 +53,7 @@ static struct layout layout_of(struct ops *o, const struct qkv_shape *s, struct 
 static const real *rope_row(const struct layout *l, int64_t t, int h)
 {
     int64_t p = l->pos ? l->pos[t] : t;
-    return l->rope + (l->paired ? 2 * p + (h & 1) : p) * (l->size / 2);
+    return l->rope + (l->paired ? 2 * p + (h & 1) : p) * l->turned;
 }
 
 /* Channels whose key comes from the token before. */
@@ -57,14 +61,14 @@ static bool is_offset(const struct layout *l, int c)
 {
     if (l->key_offset == KEY_OFFSET_NONE)
         return false;
-    int part = c / (l->size / 4);
+    int part = c / (l->qk_size / 4);
     return part == 3 || part == (l->key_offset == KEY_OFFSET_HALF ? 2 : 1);
 }
 
-/* x turned by -theta on channel pairs (2m, 2m+1), m < E/4; in place. */
-static void rotate(real *x, const real *rope, int size)
+/* x turned by -theta on channel pairs (2m, 2m+1) of the first `turned`; in place. */
+static void rotate(real *x, const real *rope, int turned)
 {
-    for (int m = 0; m < size / 4; m++) {
+    for (int m = 0; m < turned / 2; m++) {
         real c = rope[2 * m], s = rope[2 * m + 1], even = x[2 * m], odd = x[2 * m + 1];
         x[2 * m] = c * even + s * odd;
         x[2 * m + 1] = c * odd - s * even;
@@ -96,11 +100,11 @@ static void value_row(const struct layout *l, real *row, int32_t v)
  * row 0 as well). k points to the head in row t. */
 static void put_key(const struct layout *l, real *k, const real *key, int64_t t)
 {
-    for (int c = 0; c < l->size; c++) {
+    for (int c = 0; c < l->qk_size; c++) {
         if (!is_offset(l, c) || t == 0)
             k[c] = key[c];
         if (is_offset(l, c) && t + 1 < l->key_rows)
-            k[l->width + c] = key[c];
+            k[l->qk_width + c] = key[c];
     }
 }
 
@@ -108,11 +112,11 @@ static void put_key(const struct layout *l, real *k, const real *key, int64_t t)
 static void make_head(const struct layout *l, real *y, real *factor, const real *x, int64_t t,
                       int h)
 {
-    real r = norm_factor(x, l->size);
+    real r = norm_factor(x, l->qk_size);
 
-    for (int i = 0; i < l->size; i++)
+    for (int i = 0; i < l->qk_size; i++)
         y[i] = r * x[i];
-    rotate(y, rope_row(l, t, h), l->size);
+    rotate(y, rope_row(l, t, h), l->turned);
     if (factor)
         *factor = r;
 }
@@ -130,12 +134,13 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
     else
         cpu_linear(o, raw, x, w, scale, NO_TENSOR);
     struct layout l = layout_of(o, s, r, y, gate, table, b);
-    real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.size), u[GATE_WIDTH];
+    real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.qk_size), u[GATE_WIDTH];
+    int64_t raw_width = 2 * l.qk_width + l.width;
     real *of_q = real_ptr(factor), *of_k = of_q ? of_q + l.heads * l.tokens : NULL;
 
     if (cpu_failed(o))
         return;
-    assert(raw.rows == l.tokens && raw.cols == 3 * l.width);
+    assert(raw.rows == l.tokens && raw.cols == raw_width);
     l.key_rows = s->cache ? 0 : k.rows;
     bool apart = !s->cache || s->cache->values_apart;
     if (s->cache)
@@ -148,14 +153,15 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
             gate_input(&l, u, row, t);
         }
         for (int h = 0; h < l.heads; h++) {
-            const real *in = real_ptr(raw) + t * 3 * l.width + h * l.size;
-            int64_t at = t * l.width + h * l.size, n = h * l.tokens + t;
-            int64_t to = s->cache ? cached_row(s->cache, t) * l.width + h * l.size : at;
-            real *vh = real_ptr(v) + (apart ? at : to);
-            make_head(&l, real_ptr(q) + at, of_q ? of_q + n : NULL, in, t, h);
-            make_head(&l, key, of_k ? of_k + n : NULL, in + l.width, t, h);
-            put_key(&l, real_ptr(k) + to, key, t);
-            memcpy(vh, in + 2 * l.width, (size_t)l.size * sizeof *vh);
+            const real *in = real_ptr(raw) + t * raw_width + h * l.qk_size;
+            int64_t n = h * l.tokens + t, kept = s->cache ? cached_row(s->cache, t) : t;
+            real *vh = real_ptr(v) + (apart ? t : kept) * l.width + h * l.size;
+            make_head(&l, real_ptr(q) + t * l.qk_width + h * l.qk_size, of_q ? of_q + n : NULL, in,
+                      t, h);
+            make_head(&l, key, of_k ? of_k + n : NULL, in + l.qk_width, t, h);
+            put_key(&l, real_ptr(k) + kept * l.qk_width + h * l.qk_size, key, t);
+            memcpy(vh, real_ptr(raw) + t * raw_width + 2 * l.qk_width + h * l.size,
+                   (size_t)l.size * sizeof *vh);
             if (has(table)) {
                 real g = value_gate(&l, u, h);
                 for (int i = 0; i < l.size; i++)
@@ -170,17 +176,18 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
 /* dx of raw x from dz of z = R Norm(x), R being the rotation, and from z. With xn = Norm(x) the
  * gradient of x is r (R' dz - xn mean(xn R' dz)); xn R' dz is z dz, and R' R multiplies a turned
  * pair by c^2 + s^2, which is 1 but for the rounding of c and s to bf16. */
-static void raw_grad(real *dx, const real *dz, const real *z, real r, const real *rope, int size)
+static void raw_grad(real *dx, const real *dz, const real *z, real r, const real *rope,
+                     const struct layout *l)
 {
-    real mean = real_dot(dz, z, size) / (real)size;
+    real mean = real_dot(dz, z, l->qk_size) / (real)l->qk_size;
 
-    for (int m = 0; m < size / 4; m++) {
+    for (int m = 0; m < l->turned / 2; m++) {
         real c = rope[2 * m], s = rope[2 * m + 1], part = mean / (c * c + s * s);
         real even = dz[2 * m] - part * z[2 * m], odd = dz[2 * m + 1] - part * z[2 * m + 1];
         dx[2 * m] = r * (c * even - s * odd);
         dx[2 * m + 1] = r * (c * odd + s * even);
     }
-    for (int i = size / 2; i < size; i++)
+    for (int i = l->turned; i < l->qk_size; i++)
         dx[i] = r * (dz[i] - mean * z[i]);
 }
 
@@ -188,12 +195,12 @@ static void raw_grad(real *dx, const real *dz, const real *z, real r, const real
 static void get_key(const struct layout *l, real *z, real *dz, const real *k, const real *dk,
                     int64_t t)
 {
-    for (int c = 0; c < l->size; c++) {
+    for (int c = 0; c < l->qk_size; c++) {
         bool moved = is_offset(l, c);
         real own = !moved || t == 0 ? dk[c] : 0;
-        real next = moved && t + 1 < l->tokens ? dk[l->width + c] : 0;
+        real next = moved && t + 1 < l->tokens ? dk[l->qk_width + c] : 0;
         dz[c] = own + next;
-        z[c] = k[moved ? l->width + c : c];
+        z[c] = k[moved ? l->qk_width + c : c];
     }
 }
 
@@ -202,21 +209,21 @@ void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct t
 {
     struct layout l = layout_of(o, &m->shape, m->rope, NO_TENSOR, NO_TENSOR, NO_TENSOR,
                                 &(struct batch){ .tokens = tokens });
-    real *z = cpu_scratch(o, 2, 2 * l.size), *dz = z + l.size;
+    real *z = cpu_scratch(o, 2, 2 * l.qk_size), *dz = z + l.qk_size;
 
     if (cpu_failed(o))
         return;
-    assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
+    assert(dqkv.rows == l.tokens && dqkv.cols == 2 * l.qk_width + l.width);
     assert(k.rows == l.tokens + (l.key_offset != KEY_OFFSET_NONE));
     assert(m->factor.rows == 2 * l.heads && m->factor.cols == l.tokens);
     for (int64_t t = 0; t < l.tokens; t++)
         for (int h = 0; h < l.heads; h++) {
-            int64_t at = t * l.width + h * l.size;
+            int64_t at = t * l.qk_width + h * l.qk_size;
             const real *r = real_ptr(m->factor) + h * l.tokens + t, *rope = rope_row(&l, t, h);
-            real *dx = real_ptr(dqkv) + t * 3 * l.width + h * l.size;
-            raw_grad(dx, real_ptr(dq) + at, real_ptr(q) + at, *r, rope, l.size);
+            real *dx = real_ptr(dqkv) + t * dqkv.cols + h * l.qk_size;
+            raw_grad(dx, real_ptr(dq) + at, real_ptr(q) + at, *r, rope, &l);
             get_key(&l, z, dz, real_ptr(k) + at, real_ptr(dk) + at, t);
-            raw_grad(dx + l.width, dz, z, r[l.heads * l.tokens], rope, l.size);
+            raw_grad(dx + l.qk_width, dz, z, r[l.heads * l.tokens], rope, &l);
         }
 }
 
@@ -260,10 +267,11 @@ static void gate_input_grad_end(const struct layout *l, const real *du, real *dy
 
 void cpu_join_values(struct tensor dqkv, struct tensor dv)
 {
-    int64_t d = dqkv.cols / 3;
+    int64_t d = tensor_count(dv) / dqkv.rows;
 
     for (int64_t t = 0; t < dqkv.rows; t++)
-        memcpy(real_ptr(dqkv) + (3 * t + 2) * d, real_ptr(dv) + t * d, (size_t)d * sizeof(real));
+        memcpy(real_ptr(dqkv) + (t + 1) * dqkv.cols - d, real_ptr(dv) + t * d,
+               (size_t)d * sizeof(real));
 }
 
 void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tensor x, int64_t n)
@@ -288,10 +296,10 @@ void cpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
 
     if (cpu_failed(o))
         return;
-    assert(dqkv.rows == l.tokens && dqkv.cols == 3 * l.width);
+    assert(dqkv.rows == l.tokens && dqkv.cols == 2 * l.qk_width + l.width);
     assert(has(dv) || !cpu_dqkv8(s));
     if (cpu_dqkv8(s))
-        cpu_gradient_codes(cpu_dqkv8(s), 2 * l.width, dv, l.width);
+        cpu_gradient_codes(cpu_dqkv8(s), 2 * l.qk_width, dv, l.width);
     else if (has(dv))
         cpu_join_values(dqkv, dv);
     if (!has(table))
@@ -299,7 +307,7 @@ void cpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
     for (int64_t t = 0; t < l.tokens; t++) {
         const real *dvt =
-            has(dv) ? real_ptr(dv) + t * l.width : real_ptr(dqkv) + (3 * t + 2) * l.width;
+            has(dv) ? real_ptr(dv) + t * l.width : real_ptr(dqkv) + (t + 1) * dqkv.cols - l.width;
         real u[GATE_WIDTH], du[GATE_WIDTH], *dy = real_ptr(dy12) + t * GATE_WIDTH;
         real *drow = real_ptr(dtable_rows) + t * l.width;
         value_row(&l, row, b->token.row[t]);

@@ -81,12 +81,14 @@ int64_t recipe_size(const struct recipe *r, char letter)
     case 'h': return r->model.heads;
     case 'b': return r->model.bigram.rows;
     case 'g': return GATE_WIDTH;
-    case 'e': return r->model.head_dim;
+    case 'e': return r->model.qk_dim;
     case 'p': return r->model.bigram.width;
     case 's': return r->model.bigram.signs;
     case 'x': return r->model.xsa ? r->n_layers : 0;
     case 'a': return recipe_split_attn(r) || recipe_own_attn(r) ? 0 : r->model.width;
-    case 'q': return recipe_split_attn(r) ? r->model.width : 0;
+    case 'q': return recipe_split_attn(r) ? (int64_t)r->model.heads * r->model.qk_dim : 0;
+    case 'y': return recipe_split_attn(r) ? r->model.width : 0;
+    case 'j': return recipe_own_attn(r) ? (int64_t)r->model.heads * r->model.qk_dim : 0;
     case 'i': return recipe_own_attn(r) ? r->model.width : 0;
     case 'm': return recipe_own_mlp(r) ? 0 : r->model.mlp_width;
     case 'n': return recipe_own_mlp(r) ? r->model.mlp_width : 0;
@@ -109,13 +111,36 @@ static int64_t size_of(const struct recipe *r, const char *size)
     return times * recipe_size(r, *size);
 }
 
+/* Returns how many matrices of q or k a layer has in a role's parameter. */
+static int matrices_of_qk(const struct param_role *role)
+{
+    return !strcmp(role->rows, "2q") ? 2 : !strcmp(role->rows, "j");
+}
+
+/* Returns the rows of a role's parameter, less those that some layers' q and k have more than the model's width
+ * of them (negative: fewer), so that each index stands for as many. */
+static int64_t rows_alike(const struct recipe *r, const struct param_role *role,
+                          const struct param_spec *p)
+{
+    return p->matrices * p->rows - matrices_of_qk(role) * recipe_qk_extra(r, INT64_MAX);
+}
+
+/* Returns how many indices of attention's banks layers have: one more than the greatest. */
+static int64_t indices(const struct recipe *r)
+{
+    int64_t n = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        n = r->layers[i].bank >= n ? r->layers[i].bank + 1 : n;
+    return n;
+}
+
 /* Returns how often a role's parameter has the rows of the role; 0: the recipe has none. */
 static int64_t multiple(const struct recipe *r, const struct param_role *role)
 {
     int i = recipe_param(r, role->label);
     return i < 0 || !size_of(r, role->rows)
                ? 0
-               : r->params[i].matrices * r->params[i].rows / size_of(r, role->rows);
+               : rows_alike(r, role, &r->params[i]) / size_of(r, role->rows);
 }
 
 /* True if x0 or the bigrams join some layer's stream with a number that no row of [token_coefs] makes. */
@@ -167,8 +192,22 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
                    ? recipe_error(r, NULL, "parameters: the model needs '%s'", role->label)
                    : 0;
     const struct param_spec *p = &r->params[i];
-    int64_t rows = p->matrices * p->rows;
-    if (p->cols != cols || rows % unit || (role->times && rows != role->times * unit))
+    int64_t rows = p->matrices * p->rows, alike = rows_alike(r, role, p);
+    if (rows != alike && (alike < 0 || alike % unit))
+        return recipe_error(r, recipe_find(r, "parameters", role->label),
+                            "layers' widths of q and k differ: expected %lld rows, or a multiple "
+                            "of %lld more, found %lld",
+                            (long long)(unit * indices(r) + rows - alike), (long long)unit,
+                            (long long)rows);
+    for (int k = 0; k < r->n_layers; k++) {
+        int64_t own = matrices_of_qk(role) * recipe_qk_rows(r, k);
+        if (recipe_narrow(r) && r->layers[k].attention != ATTN_NONE && own % p->rows)
+            return recipe_error(r, recipe_find(r, "parameters", role->label),
+                                "layer %d has %lld rows of it: expected matrices of so many, or of "
+                                "a divisor, found %lld",
+                                k, (long long)own, (long long)p->rows);
+    }
+    if (p->cols != cols || alike % unit || (role->times && rows != role->times * unit))
         return recipe_error(r, recipe_find(r, "parameters", role->label),
                             "expected %s%lld rows of %lld, found %lld of %lld",
                             role->times ? "" : "a multiple of ", (long long)unit, (long long)cols,
@@ -399,6 +438,22 @@ static int check_layer(const struct recipe *r, int i, bool *read)
             r, recipe_find_row(r, "layers", i),
             "rope_pairs = halves: expected q_bank, k_bank and v_bank, or qk_bank and "
             "vo_bank, and no key offset");
+    if (l->attention != ATTN_NONE && l->qk_dim != r->model.head_dim &&
+        (l->spare >= 0 || !(recipe_own_attn(r) || recipe_split_attn(r)) ||
+         recipe_param(r, "qkv_bias") >= 0))
+        return recipe_error(r, recipe_find_row(r, "layers", i),
+                            "heads of q and k narrower than head_dim: expected qk_bank and "
+                            "vo_bank, or q_bank, k_bank, v_bank and o_bank, and no 'qkv_bias'");
+    if (l->attention != ATTN_NONE && l->qk_dim < r->model.rope_dim)
+        return recipe_error(r, recipe_find_row(r, "layers", i),
+                            "rope_dim says that %d channels of a head of q and k turn, and it has "
+                            "%d",
+                            r->model.rope_dim, l->qk_dim);
+    if (l->attention != ATTN_NONE && r->model.rope_halves && l->qk_dim != 2 * r->model.rope_dim)
+        return recipe_error(r, recipe_find_row(r, "layers", i),
+                            "rope_pairs = halves: expected rope_dim to be half of the %d channels "
+                            "of a head of q and k, found %d",
+                            l->qk_dim, r->model.rope_dim);
     if (r->model.xsa && l->attention == ATTN_PLAIN && l->out_gate < 0)
         return recipe_error(r, recipe_find_row(r, "layers", i),
                             "exclusive attention needs an output gate");

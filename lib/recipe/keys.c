@@ -59,6 +59,8 @@ static const struct key keys[] = {
     { "model", "bigram_in_x0", K_BOOL, F(model.bigram.in_x0), 0, 0, "no", NULL },
     { "model", "heads", K_INT, F(model.heads), 1, 1024, NULL, NULL },
     { "model", "head_dim", K_INT, F(model.head_dim), 4, 1024, NULL, NULL },
+    { "model", "qk_head_dim", K_INT, F(model.qk_dim), 0, 1024, "0", NULL },
+    { "model", "rope_dim", K_INT, F(model.rope_dim), 0, 1024, "0", NULL },
     { "model", "mlp_width", K_INT, F(model.mlp_width), 1, 1 << 20, NULL, NULL },
     { "model", "block", K_INT, F(model.block), 1, 1 << 16, NULL, NULL },
     { "model", "attn_scale", K_REAL, F(model.attn_scale), 1e-6, 1e3, NULL, NULL },
@@ -209,6 +211,8 @@ static const char *const quiet[] = { "model.rope_windows",
                                      "precision.attn_input_scale",
                                      "precision.attn_gradient_scale",
                                      "model.compose_window",
+                                     "model.qk_head_dim",
+                                     "model.rope_dim",
                                      NULL };
 
 /* A number, or a fraction such as 100/448. */
@@ -574,6 +578,14 @@ static int check_model(struct recipe *r)
     if (r->model.head_dim % 4)
         return recipe_error(r, recipe_find(r, "model", "head_dim"),
                             "expected a multiple of 4, found %d", r->model.head_dim);
+    if (r->model.qk_dim % 4 || r->model.qk_dim > r->model.head_dim)
+        return recipe_error(r, recipe_find(r, "model", "qk_head_dim"),
+                            "expected a multiple of 4, at most head_dim, %d; found %d",
+                            r->model.head_dim, r->model.qk_dim);
+    if (r->model.rope_dim % 2 || r->model.rope_dim > r->model.qk_dim)
+        return recipe_error(r, recipe_find(r, "model", "rope_dim"),
+                            "expected an even number, at most qk_head_dim, %d; found %d",
+                            r->model.qk_dim, r->model.rope_dim);
     if (r->model.bigram.width > r->model.width)
         return recipe_error(r, recipe_find(r, "model", "bigram_width"),
                             "expected at most the model's width, %d", r->model.width);
@@ -859,6 +871,10 @@ int recipe_bind(struct recipe *r)
     if ((rc = bind_section(r, "")) || (rc = bind_section(r, "model")))
         return rc;
     r->model.width = r->model.heads * r->model.head_dim;
+    if (!r->model.qk_dim)
+        r->model.qk_dim = r->model.head_dim;
+    if (!r->model.rope_dim)
+        r->model.rope_dim = r->model.qk_dim / 2;
     if (!r->model.bigram.width)
         r->model.bigram.width = r->model.width;
     if ((rc = recipe_bind_schedules(r)) || (rc = recipe_bind_params(r)) ||

@@ -502,6 +502,54 @@ bool recipe_reads(const struct recipe *r, int param)
 
 bool recipe_split_attn(const struct recipe *r) { return recipe_param(r, "qk_bank") >= 0; }
 bool recipe_own_attn(const struct recipe *r) { return recipe_param(r, "q_bank") >= 0; }
+int64_t recipe_qk_rows(const struct recipe *r, int i)
+{
+    return (int64_t)r->model.heads * r->layers[i].qk_dim;
+}
+int64_t recipe_qkv_rows(const struct recipe *r, int i)
+{
+    return 2 * recipe_qk_rows(r, i) + r->model.width;
+}
+
+bool recipe_narrow(const struct recipe *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n_layers; i++)
+        any |=
+            r->layers[i].attention != ATTN_NONE && (r->layers[i].qk_dim != r->model.head_dim ||
+                                                    r->layers[i].qk_dim != 2 * r->model.rope_dim);
+    return any;
+}
+
+const char *recipe_cpu_alone(const struct recipe *r)
+{
+    int e = r->model.head_dim;
+    if (recipe_narrow(r) && r->model.rope_dim % 8)
+        return "model.rope_dim: on a GPU a multiple of 8";
+    for (int i = 0; i < r->n_layers; i++) {
+        int qk = r->layers[i].qk_dim;
+        if (r->layers[i].attention == ATTN_NONE || qk == e)
+            continue;
+        if (qk != e / 2 && !(e == 128 && qk == 96))
+            return "model.qk_head_dim: on a GPU a half of head_dim, or 96 of 128";
+        if (qk < 32)
+            return "model.qk_head_dim: on a GPU 32, 64 or 96";
+        if (recipe_token_role(r, i, TOKEN_DC1))
+            return "model.qk_head_dim: on a GPU layers with the role dc1 have head_dim channels";
+    }
+    return NULL;
+}
+
+int64_t recipe_qk_extra(const struct recipe *r, int64_t bank)
+{
+    int64_t extra = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        if (r->layers[i].attention != ATTN_NONE && r->layers[i].bank >= 0 &&
+            r->layers[i].bank < bank)
+            extra += (int64_t)r->model.heads * (r->layers[i].qk_dim - r->model.qk_dim);
+    return extra;
+}
+
 bool recipe_own_mlp(const struct recipe *r) { return recipe_param(r, "up_bank") >= 0; }
 
 bool recipe_prefixes(const struct recipe *r)

@@ -100,6 +100,8 @@ enum master { MASTER_NONE, MASTER_F32, MASTER_NEAREST, MASTER_TRUNCATE, MASTER_F
 struct layer_spec {
     enum attention_kind attention;
     int bank; /* index of the attention bank's four matrices */
+    int qk_dim; /* channels of a head of q and k */
+    double attn_scale; /* in place of the model's, before rotation is stretched; 0: that */
     int spare; /* in place of them: of the MLP bank's matrix whose rows they are */
     bool long_window;
     bool key_offset; /* keys are taken from one token back, in the model's channels */
@@ -176,6 +178,8 @@ struct recipe {
     struct {
         int vocab, heads, head_dim, mlp_width;
         int width; /* heads head_dim */
+        int qk_dim; /* channels of a head of q and k where the layer says no others */
+        int rope_dim; /* of them, those from the first on that turn */
         struct {
             int rows; /* of the table that hashed pairs of tokens index; 0: none */
             int width; /* its channels, those of the stream from the first on; 0 in the file: all */
@@ -452,6 +456,16 @@ bool recipe_reads_table(const struct recipe *r, int i, int param, int slot);
 bool recipe_reads(const struct recipe *r, int param);
 /* Are Q and K in one bank, V and O in another? Or each in its own, or an MLP's two matrices? */
 bool recipe_split_attn(const struct recipe *r);
+/* Rows of layer i's matrix of q, as many as of k; of those of q, k and v together. */
+int64_t recipe_qk_rows(const struct recipe *r, int i);
+int64_t recipe_qkv_rows(const struct recipe *r, int i);
+/* True if heads of q and k have other widths than those of v, or others than half of their channels turn. */
+bool recipe_narrow(const struct recipe *r);
+/* What the recipe must have for a GPU, and has not; NULL: nothing. */
+const char *recipe_cpu_alone(const struct recipe *r);
+/* Returns how many rows of q's matrices, or k's, layers have before index `bank` beyond the model's width of
+ * q and k (negative: fewer). */
+int64_t recipe_qk_extra(const struct recipe *r, int64_t bank);
 bool recipe_own_attn(const struct recipe *r);
 bool recipe_own_mlp(const struct recipe *r);
 /* Does any stage's loss have a term for the next token's prefix? */

@@ -22,9 +22,9 @@
 /* Q, K, V and O of each layer; or Q and K, V and O, in two banks; or each in its own. */
 PARAM_ROLE(attn, 0, "4a", "d", false, ALWAYS)
 PARAM_ROLE(qk_bank, 0, "2q", "d", false, ALWAYS)
-PARAM_ROLE(vo_bank, 0, "2q", "d", false, ALWAYS)
-PARAM_ROLE(q_bank, 0, "i", "d", false, ALWAYS)
-PARAM_ROLE(k_bank, 0, "i", "d", false, ALWAYS)
+PARAM_ROLE(vo_bank, 0, "2y", "d", false, ALWAYS)
+PARAM_ROLE(q_bank, 0, "j", "d", false, ALWAYS)
+PARAM_ROLE(k_bank, 0, "j", "d", false, ALWAYS)
 PARAM_ROLE(v_bank, 0, "i", "d", false, ALWAYS)
 PARAM_ROLE(o_bank, 0, "i", "d", false, ALWAYS)
 /* An MLP's two matrices, of which the second is stored (F,D); or each in its own bank, (D,F). */

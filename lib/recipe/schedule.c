@@ -223,7 +223,7 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p)
  * changes last bits, and 1% of the bf16 cosines with them. */
 void schedule_rope_initial(const struct recipe *r, float *freq)
 {
-    int n = r->model.head_dim / 4;
+    int n = r->model.rope_dim / 2;
     float step = n > 1 ? 1.0f / (float)(n - 1) : 0;
     for (int m = 0; m < n; m++) {
         float x = m < n / 2 || n == 1 ? (float)m * step : 1.0f - (float)(n - 1 - m) * step;
@@ -269,6 +269,6 @@ int schedule_rope(const struct recipe *r, int step, float *freq, double *scale)
     schedule_rope_initial(r, freq);
     *scale = r->model.attn_scale;
     for (int i = 1; i < n; i++)
-        schedule_rope_yarn(freq, r->model.head_dim / 4, r->model.block, at[i - 1], at[i], scale);
+        schedule_rope_yarn(freq, r->model.rope_dim / 2, r->model.block, at[i - 1], at[i], scale);
     return n - 1;
 }

@@ -59,7 +59,7 @@ void schedule_at(const struct recipe *r, int step, struct step_schedule *p);
  * each other than the one before it; returns how many. */
 enum { SCHEDULE_WINDOWS = MAX_ROPE_WINDOWS + MAX_STAGES };
 int schedule_windows(const struct recipe *r, int step, int at[SCHEDULE_WINDOWS]);
-/* Rotary frequencies freq (head_dim/4) and softmax scale of a step, with all YaRN updates up to it.
+/* Rotary frequencies freq (rope_dim/2) and softmax scale of a step, with all YaRN updates up to it.
  * Returns the number of updates, which determines freq and scale. */
 int schedule_rope(const struct recipe *r, int step, float *freq, double *scale);
 void schedule_rope_initial(const struct recipe *r, float *freq);

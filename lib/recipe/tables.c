@@ -366,7 +366,27 @@ static int bank_of(const struct row *w, const char *text, struct layer_spec *l)
     return index_of(w, spare ? text + 4 : text, 1 << 16, spare ? &l->spare : &l->bank);
 }
 
-/* attention bank window key_offset value value_gate out_gate mlp */
+/* "-", "64" or "64:0.12": channels of a head of q and k, and the scale of their scores. */
+static int qk_of(const struct row *w, char *text, struct layer_spec *l)
+{
+    const struct recipe *r = w->r;
+    char *colon = strchr(text, ':');
+    int64_t dim = r->model.qk_dim;
+    l->attn_scale = 0;
+    if (colon)
+        *colon++ = 0;
+    if (strcmp(text, "-") && (num_i64(text, "width", 4, r->model.head_dim, &dim) || dim % 4))
+        return recipe_error(r, w->line,
+                            "expected '-', N or N:SCALE, N a multiple of 4 from 4 to head_dim, %d; "
+                            "found '%s'",
+                            r->model.head_dim, text);
+    if (colon && num_f64(colon, "scale", 1e-6, 1e3, &l->attn_scale))
+        return recipe_error(r, w->line, "expected a scale in [1e-6, 1e3], found '%s'", colon);
+    l->qk_dim = (int)dim;
+    return 0;
+}
+
+/* attention bank window key_offset value value_gate out_gate mlp qk */
 static int bind_layer(struct row *w, int i)
 {
     static const char *const kinds[] = { "none", "plain", "paired", NULL };
@@ -380,7 +400,7 @@ static int bind_layer(struct row *w, int i)
         (rc = table_of(w, w->col[4], &l->value, &l->value_slot)) ||
         (rc = index_of(w, w->col[5], 1 << 16, &l->value_gate)) ||
         (rc = index_of(w, w->col[6], 1 << 16, &l->out_gate)) ||
-        (rc = index_of(w, w->col[7], 1 << 16, &l->mlp)))
+        (rc = index_of(w, w->col[7], 1 << 16, &l->mlp)) || (rc = qk_of(w, w->col[8], l)))
         return rc;
     l->attention = (enum attention_kind)kind;
     if (kind == ATTN_NONE)
@@ -396,7 +416,7 @@ static int bind_layer(struct row *w, int i)
 
 int recipe_bind_layers(struct recipe *r)
 {
-    int rc = bind_numbered(r, "layers", 8, 0, bind_layer, MAX_LAYERS, &r->n_layers);
+    int rc = bind_numbered(r, "layers", 9, 1, bind_layer, MAX_LAYERS, &r->n_layers);
     return rc || r->n_layers ? rc : recipe_error(r, NULL, "[layers] is missing");
 }
 

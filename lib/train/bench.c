@@ -193,21 +193,21 @@ static struct floor floor_of(const struct streams *s, const struct step_schedule
                              double attn_flops, const struct rates *at)
 {
     const struct recipe *r = s->recipe;
-    double T = (double)p->tokens / ranks, d = r->model.width, layers = r->n_layers, attn = 0,
-           passes = 0;
+    double T = (double)p->tokens / ranks, d = r->model.width, layers = r->n_layers, passes = 0;
+    double attn = 0, qkv = 0; /* rows of attention's matrices */
     for (int i = 0; i < r->n_layers; i++) {
-        attn += layer_attends(r, i);
+        qkv += layer_attends(r, i) ? (double)recipe_qkv_rows(r, i) : 0;
+        attn += layer_attends(r, i) ? (double)recipe_qkv_rows(r, i) + d : 0;
         passes += PASSES_PER_LAYER + (s->layer[i].lanes == 2                  ? PASSES_OF_LANES
                                       : s->layer[i].attention.residual.buffer ? 0
                                                                               : PASSES_OF_MIXES);
     }
-    double products = 6 * T * (attn * 4 * d * d + layers * 2 * d * r->model.mlp_width);
+    double products = 6 * T * (attn * d + layers * 2 * d * r->model.mlp_width);
     int in_fp8 = (r->precision.mlp.fp8 != MLP_BF16) + (r->precision.mlp.down_fp8 != DOWN_BF16) +
                  2 * r->precision.mlp.backward_fp8 + r->precision.mlp.grads;
     int qkv_in_fp8 = r->precision.attn.fp8 + 2 * r->precision.attn.backward_fp8;
-    double fp8 =
-        in_fp8 * 2 * T * layers * d * r->model.mlp_width +
-        (3 * qkv_in_fp8 + r->precision.attn.out_fp8) * 2 * T * attn * d * d; /* of products */
+    double fp8 = in_fp8 * 2 * T * layers * d * r->model.mlp_width + qkv_in_fp8 * 2 * T * qkv * d +
+                 r->precision.attn.out_fp8 * 2 * T * (attn - qkv) * d; /* of products */
     double head = 6 * T * d * r->model.vocab;
     double moved = passes * T * d * at->element +
                    T * r->model.vocab * (r->precision.head.fp8 ? at->logit_fp8 : at->logit);
@@ -383,8 +383,8 @@ static int stage_init(struct stage_bench *s, struct rank *k, int stage)
             const struct layer_spec *l = &r->layers[i];
             int mul = l->attention == ATTN_PAIRED ? 2 : 1;
             if (l->attention != ATTN_NONE)
-                s->attn_flops +=
-                    14.0 * r->model.head_dim * (r->model.heads / mul) *
+                s->attn_flops += /* of seven products four are over channels of q and k */
+                    (6.0 * r->model.head_dim + 8.0 * l->qk_dim) * (r->model.heads / mul) *
                     pairs(&c, mul, l->long_window ? s->even.window_long : s->even.window_short);
         }
     }

@@ -517,6 +517,7 @@ int run_wants(struct backend_wants *w, const struct recipe *r, bool no_graph)
     w->eager = w->world > 1 && (no_graph || graphs > MAX_GRAPHS);
     w->fp8 =
         in_fp8[!!r->precision.head.fp8 + 2 * !!r->precision.mlp.fp8 + 4 * r->precision.attn.fp8];
+    w->cpu_alone = recipe_cpu_alone(r);
     w->fp8_required = r->precision.head.fp8 == HEAD_FP8_REQUIRE ? "precision.head_fp8"
                       : r->precision.mlp.fp8 == MLP_FP8_REQUIRE ? "precision.mlp"
                                                                 : NULL;

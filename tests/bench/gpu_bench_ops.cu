@@ -543,7 +543,7 @@ static void heads(int T, const struct batch *b)
     struct qk_made plain = { { H, E, false, KEY_OFFSET_NONE, false }, rope, factor };
     struct qk_made paired = { { H, E, true, KEY_OFFSET_NONE, false }, rope, factor };
     struct qk_made split = { { H, E, false, KEY_OFFSET_HALF, true }, rope, factor };
-    struct attn_shape a = { T, H, E, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f };
+    struct attn_shape a = { T, H, E, 0, b->cu, b->ncu, 1, T > 20000 ? 640 : 128, 0.1f };
     double pairs = 0;
 
     for (int p = 0; p < T; p++)

@@ -209,7 +209,7 @@ static void run_case(struct golden *g, struct model *m, const struct batch *b, i
     memcpy(p.mtp, c.mtp, sizeof p.mtp);
     model_set(m, &p);
     if (c.yarn_new)
-        schedule_rope_yarn(freq, r->model.head_dim / 4, r->model.block, c.yarn_old, c.yarn_new,
+        schedule_rope_yarn(freq, r->model.rope_dim / 2, r->model.block, c.yarn_old, c.yarn_new,
                            &scale);
     o->rope_table(o, m->rope, freq, 0, false);
     m->attn_scale = scale;

@@ -232,6 +232,7 @@ static bool compare_frequencies(struct golden *g, const char *name, struct recip
     int64_t n;
     float *want = golden_floats(g, name, &n), got[256] = { 0 };
     r->model.head_dim = size;
+    r->model.rope_dim = size / 2;
     schedule_rope_initial(r, got);
     bool ok = golden_report(name, n == size / 2 ? relative_error(got, want, n) : NAN, 1e-6);
     free(want);

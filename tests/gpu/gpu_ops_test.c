@@ -155,7 +155,7 @@ static void test_compose(int tokens, int heads, int size, int window, enum key_o
 {
     int width = heads * size;
     bool offset = key_offset != KEY_OFFSET_NONE;
-    struct qkv_shape s = { heads, size, false, key_offset, false, NULL, NULL, NULL };
+    struct qkv_shape s = { heads, size, false, key_offset, false, NULL, NULL, 0, NULL };
     struct both q = drawn(tokens, width, 1), k = drawn(tokens + offset, width, 1);
     struct both v = drawn(tokens, width, 1), x = drawn(tokens, width, 1);
     struct both out = blank(tokens, width), dout = drawn(tokens, width, 1);
@@ -403,36 +403,39 @@ static void same_codes(struct ops *o, struct tensor g8, struct tensor g, float u
 
 /* Attention's input and its gradients, from and to a layer's input. exact: angles in f32 of rows of 17
  * tokens, and a bias. */
-static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
-                     bool table, bool split, enum values_grad values, bool exact)
+static void test_qkv_of(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
+                        bool table, bool split, enum values_grad values, bool exact, int qk_size,
+                        int turned)
 {
-    int width = heads * size, pair = paired ? 2 : 1, rows = pair * tokens;
+    int width = heads * size, pair = paired ? 2 : 1, rows = pair * tokens, qk = heads * qk_size;
     enum dtype angles = exact ? DT_F32 : DT_BF16;
-    struct both bias = exact ? weight(1, 3 * width, 1) : none;
-    struct qkv_shape s = { heads, size, paired, key_offset, split, NULL, NULL, NULL };
+    struct both bias = exact ? weight(1, 2 * qk + width, 1) : none;
+    struct qkv_shape s = { heads, size, paired, key_offset, split, NULL, NULL, qk_size, NULL };
     struct tokens tk = tokens_make(tokens, 50);
-    struct both x = drawn(tokens, width, 1), w = weight(3 * width, width, 1 / sqrt((double)width));
+    struct both x = drawn(tokens, width, 1);
+    struct both w = weight(2 * qk + width, width, 1 / sqrt((double)width));
     struct both scale = number(0.7f), y = drawn(tokens, width, 1);
-    struct both raw = blank(tokens, 3 * width), rope = blank_as(angles, angles, rows, size / 2);
+    struct both raw = blank(tokens, 2 * qk + width), rope = blank_as(angles, angles, rows, turned);
     struct both gate = weight(heads, GATE_WIDTH, 0.5), e = weight(50, width, 1);
-    struct both q = blank(tokens, width), v = blank(tokens, width), out = blank(tokens, width);
-    struct both k = blank(tokens + (key_offset != KEY_OFFSET_NONE), width);
+    struct both q = blank(tokens, qk), v = blank(tokens, width), out = blank(tokens, width);
+    struct both k = blank(tokens + (key_offset != KEY_OFFSET_NONE), qk);
     struct both factor = blank_as(DT_F32, DT_F32, 2 * heads, tokens);
     struct both lse = blank_as(DT_F32, DT_F32, heads / pair, rows);
     struct both delta = blank_as(DT_F32, DT_F32, heads / pair, rows);
-    struct both dout = drawn(tokens, width, 1), dqkv = blank(tokens, 3 * width);
-    struct both dq = blank(tokens, width), dk = blank(tokens, width), dv = drawn(tokens, width, 1);
+    struct both dout = drawn(tokens, width, 1), dqkv = blank(tokens, 2 * qk + width);
+    struct both dq = blank(tokens, qk), dk = blank(tokens, qk), dv = drawn(tokens, width, 1);
     struct both drows = blank(tokens, width), dgate = weight(heads, GATE_WIDTH, 1);
     struct both dy12 = drawn(tokens, GATE_WIDTH, 1), unit = weight(heads, GATE_WIDTH, 0);
     struct both d12 = blank(tokens, GATE_WIDTH), gated = blank(tokens, width);
     struct ints cu = ints((int32_t[]){ 0, tokens / 3, tokens, tokens }, 4);
-    float freq[32];
+    float freq[64];
 
     snprintf(label, sizeof label,
-             "qkv T=%d H=%d E=%d paired=%d key_offset=%d table=%d split=%d values=%d exact=%d",
-             tokens, heads, size, paired, key_offset, table, split, values, exact);
-    for (int m = 0; m < size / 4; m++)
-        freq[m] = powf(1024, -(float)m / (float)(size / 4 - 1));
+             "qkv T=%d H=%d E=%d Eq=%d turned=%d paired=%d key_offset=%d table=%d split=%d "
+             "values=%d exact=%d",
+             tokens, heads, size, qk_size, turned, paired, key_offset, table, split, values, exact);
+    for (int m = 0; m < turned / 2; m++)
+        freq[m] = powf(1024, -(float)m / (float)(turned / 2 - 1));
     ON_BOTH
     {
         struct batch b = tokens_on(o, &tk);
@@ -452,8 +455,8 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     take_over(q), take_over(k), take_over(v), take_over(factor);
     ON_BOTH
     {
-        struct attn_shape as = { rows, heads / pair, size, o == cpu ? cu.c : cu.g, 4, pair,
-                                 24,   0.1f,         NULL };
+        struct attn_shape as = { rows, heads / pair, size, qk_size, o == cpu ? cu.c : cu.g,
+                                 4,    pair,         24,   0.1f,    NULL };
         o->attention(o, ON(out, o), ON(lse, o), ON(q, o), ON(k, o), ON(v, o), &as);
         o->out_gate_bwd(o, ON(gated, o), ON(delta, o), ON(unit, o), ON(d12, o), ON(dout, o),
                         ON(out, o), ON(y, o), ON(gate, o), heads, NULL);
@@ -463,8 +466,8 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     ON_BOTH
     {
         struct batch b = tokens_on(o, &tk);
-        struct attn_shape as = { rows, heads / pair, size, o == cpu ? cu.c : cu.g, 4, pair,
-                                 24,   0.1f,         NULL };
+        struct attn_shape as = { rows, heads / pair, size, qk_size, o == cpu ? cu.c : cu.g,
+                                 4,    pair,         24,   0.1f,    NULL };
         struct qk_made m = { s, { ON(rope, o) }, ON(factor, o) };
         o->attention_bwd(o, ON(dqkv, o), ON(dq, o), ON(dk, o), ON(dv, o), values, ON(gated, o),
                          ON(q, o), ON(k, o), ON(v, o), ON(lse, o), ON(delta, o), &as, &m);
@@ -480,14 +483,15 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
         same_bf16("drows", drows);
     if (values == VALUES_ADDED || (table && values == VALUES_JOINED))
         return;
-    struct both over = blank(tokens, 3 * width), dv2 = blank(tokens, width);
+    struct both over = blank(tokens, 2 * qk + width), dv2 = blank(tokens, width);
     ON_BOTH
     {
         struct batch b = tokens_on(o, &tk);
-        struct attn_shape as = { rows, heads / pair, size, o == cpu ? cu.c : cu.g, 4, pair,
-                                 24,   0.1f,         NULL };
+        struct attn_shape as = { rows, heads / pair, size, qk_size, o == cpu ? cu.c : cu.g,
+                                 4,    pair,         24,   0.1f,    NULL };
         struct tensor raw = ON(over, o);
-        struct fp8_gradient g8 = { tensor_of(raw.data, DT_E4M3, tokens, 3 * width), 0.0371f / 448 };
+        struct fp8_gradient g8 = { tensor_of(raw.data, DT_E4M3, raw.rows, raw.cols),
+                                   0.0371f / 448 };
         struct qk_made m = { s, { ON(rope, o) }, ON(factor, o) };
         m.shape.dqkv8 = &g8;
         o->attention_bwd(o, raw, ON(dq, o), ON(dk, o), ON(dv2, o), values, ON(gated, o), ON(q, o),
@@ -500,6 +504,13 @@ static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offs
     }
     if (table)
         same_bf16("drows beside codes", drows);
+}
+
+static void test_qkv(int tokens, int heads, int size, bool paired, enum key_offset key_offset,
+                     bool table, bool split, enum values_grad values, bool exact)
+{
+    test_qkv_of(tokens, heads, size, paired, key_offset, table, split, values, exact, size,
+                size / 2);
 }
 
 static const double fp8_tolerance = 5e-2;
@@ -771,6 +782,14 @@ static void test_small(void)
         test_qkv(40, 3, 128, false, KEY_OFFSET_NONE, false, false, VALUES_JOINED, true);
         test_qkv(61, 4, 32, false, KEY_OFFSET_NONE, true, false, VALUES_APART, true);
         test_qkv(77, 2, 128, true, KEY_OFFSET_NONE, false, false, VALUES_JOINED, false);
+        test_qkv_of(13, 4, 64, true, KEY_OFFSET_NONE, true, false, VALUES_JOINED, false, 32, 32);
+        test_qkv_of(50, 3, 128, false, KEY_OFFSET_HALF, true, true, VALUES_ADDED, false, 96, 48);
+        test_qkv_of(61, 2, 128, false, KEY_OFFSET_QUARTERS, false, false, VALUES_APART, false, 64,
+                    64);
+        test_qkv_of(50, 4, 128, true, KEY_OFFSET_NONE, true, true, VALUES_JOINED, false, 64, 64);
+        test_qkv_of(70, 6, 128, false, KEY_OFFSET_HALF, true, true, VALUES_JOINED, false, 64, 64);
+        test_qkv_of(40, 2, 128, true, KEY_OFFSET_NONE, false, false, VALUES_JOINED, false, 96, 48);
+        test_qkv_of(31, 2, 64, false, KEY_OFFSET_HALF, true, false, VALUES_JOINED, false, 64, 64);
     }
     if (check_of("head_loss")) {
         test_head(1, 16, 32, 3, false, false, 0, false);

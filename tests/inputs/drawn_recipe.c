@@ -29,6 +29,8 @@ struct draw {
     int attention[MOST_LAYERS], table[MOST_LAYERS]; /* -1: none */
     int bank[MOST_LAYERS + 2], mlp[MOST_LAYERS + 2]; /* two of each are padding, or gaps */
     bool spare[MOST_LAYERS]; /* attention is a matrix of those two MLPs' */
+    /* Channels of a head of q and k: of the model, of each layer; those that turn. As head_dim says: 0. */
+    int qk, qk_of[MOST_LAYERS], turned;
 };
 
 static int below(struct draw *d, int n) { return (int)rng_below(&d->rng, d->n++, (uint64_t)n); }
@@ -80,6 +82,33 @@ static void draw_spare(struct draw *d)
             d->bank[i] = 2 * d->mlp[d->layers + at[n] / 2] + at[n] % 2, n++;
 }
 
+/* Draws heads of q and k that are narrower than those of v. */
+static void draw_narrow(struct draw *d)
+{
+    int most = d->size->head_dim / 4, least;
+
+    if (!(d->own || d->split) || most < 2 || below(d, 2))
+        return;
+    least = d->qk = 4 * (1 + below(d, most));
+    for (int i = 0; i < d->layers; i++) {
+        d->qk_of[i] = d->spare[i]                ? d->size->head_dim
+                      : d->halves || below(d, 2) ? 0
+                                                 : 4 * (1 + below(d, most));
+        least = d->qk_of[i] && d->qk_of[i] < least ? d->qk_of[i] : least;
+    }
+    d->turned = d->halves ? 0 : 2 * (1 + below(d, least / 2));
+}
+
+/* Returns how many groups of four channels the heads of q have in all indices of the banks. */
+static int narrow_groups(const struct draw *d)
+{
+    int n = (d->layers + 2) * d->qk;
+    for (int i = 0; i < d->layers; i++)
+        if (d->attention[i] != NONE && !d->spare[i] && d->qk_of[i])
+            n += d->qk_of[i] - d->qk;
+    return d->size->heads * n / 4;
+}
+
 /* Tables nobody reads would be refused: those that are read come first. */
 static void draw_tables(struct draw *d)
 {
@@ -113,6 +142,7 @@ static void draw_layers(struct draw *d)
         d->attention[i] = !some ? NONE : d->size->heads % 2 == 0 && below(d, 2) ? PAIRED : PLAIN;
     }
     draw_spare(d);
+    draw_narrow(d);
     draw_tables(d);
 }
 
@@ -261,6 +291,7 @@ static void put_model(struct draw *d)
             fprintf(d->f, "bigram_width = %d\n", below(d, 1 + z->heads * z->head_dim));
         fprintf(d->f, "bigram_signs = 31\nbigram_in_x0 = %s\n", d->in_x0 ? "yes" : "no");
     }
+    fprintf(d->f, "qk_head_dim = %d\nrope_dim = %d\n", d->qk, d->turned);
     fprintf(d->f, "compose_window = %d\n", 1 + below(d, 20));
     fprintf(d->f, "xsa = %s\n", d->xsa ? "yes" : "no");
     fprintf(d->f, "inject = %s\n", d->after ? "after" : "before");
@@ -293,9 +324,12 @@ static void put_layers(struct draw *d)
         else
             fprintf(d->f, "- - ");
         if (d->gates_read)
-            fprintf(d->f, "%d %d\n", below(d, d->gates), d->mlp[i]);
+            fprintf(d->f, "%d %d", below(d, d->gates), d->mlp[i]);
         else
-            fprintf(d->f, "- %d\n", d->mlp[i]);
+            fprintf(d->f, "- %d", d->mlp[i]);
+        if (d->qk_of[i])
+            fprintf(d->f, " %d%s", d->qk_of[i], either(d, "", ":0.2"));
+        fputs("\n", d->f);
     }
 }
 
@@ -309,7 +343,7 @@ static void put_param(struct draw *d, char *labels, const char *label, const cha
 /* Biases and gains, each or not. */
 static void put_vectors(struct draw *d, char *labels, const char *numbers)
 {
-    if ((d->qkv_bias = d->own && below(d, 2)))
+    if ((d->qkv_bias = d->own && !d->qk && below(d, 2)))
         put_param(d, labels, "qkv_bias", numbers, d->layers, ",3d");
     if (below(d, 2))
         put_param(d, labels, "o_bias", numbers, d->layers, ",d");
@@ -338,12 +372,14 @@ static void put_params(struct draw *d, char *labels)
 
     fprintf(d->f, "[parameters]\n");
     if (d->own) {
-        put_param(d, labels, "q_bank", matrices, d->layers + 2, ",d,d");
-        put_param(d, labels, "k_bank", matrices, d->layers + 2, ",d,d");
+        int n = d->qk ? narrow_groups(d) : d->layers + 2;
+        put_param(d, labels, "q_bank", matrices, n, d->qk ? ",4,d" : ",d,d");
+        put_param(d, labels, "k_bank", matrices, n, d->qk ? ",4,d" : ",d,d");
         put_param(d, labels, "v_bank", matrices, d->layers + 2, ",d,d");
         put_param(d, labels, "o_bank", matrices, d->layers + 2, ",d,d");
     } else if (d->split) {
-        put_param(d, labels, "qk_bank", matrices, 2 * d->size->heads * (d->layers + 2), ",e,d");
+        int n = d->qk ? 2 * narrow_groups(d) : 2 * d->size->heads * (d->layers + 2);
+        put_param(d, labels, "qk_bank", matrices, n, d->qk ? ",4,d" : ",e,d");
         put_param(d, labels, "vo_bank", matrices, 2 * (d->layers + 2), ",d,d");
     } else {
         put_param(d, labels, "attn", matrices, 4 * (d->layers + 2), ",d,d");

@@ -41,6 +41,12 @@ const struct small_form small_forms[] = {
         "parameters.attn_gate_bank=10,h,20 bf16 zero adam replicated 0.9 0.99 1 1 no",
         "parameters.ve_gate_bank=5,h,20 bf16 zero adam replicated 0.9 0.99 1 1 no",
         "order.scatter=" ALL61, "order.work=" ALL61 } },
+    { "record-89", { "model.qk_head_dim={half}", NULL } },
+    { "record-84",
+      { "model.qk_head_dim={half}", "model.rope_dim={half}",
+        "layers.3=plain 3 long yes - - 3 3 {head}:0.4",
+        "layers.10=plain 9 long yes - - 9 10 {head}:0.4",
+        "parameters.qk_bank=12h,2e,d bf16 uniform:0.5 normuon sharded - 0.9 1 1 yes" } },
 };
 const int n_small_forms = sizeof small_forms / sizeof *small_forms;
 
@@ -53,6 +59,22 @@ struct draws {
 static uint64_t below(struct draws *d, int n) { return rng_below(&d->rng, d->n++, (uint64_t)n); }
 
 /* -- the recipe ---------------------------------------------------------------------------- */
+
+/* Copies text with {head} as the channels of a head, {half} as half of them. */
+static void put_text(char *to, size_t size, const char *text, int head)
+{
+    size_t n = 0;
+    while (*text && n + 8 < size) {
+        bool half = !strncmp(text, "{half}", 6);
+        if (half || !strncmp(text, "{head}", 6)) {
+            n += (size_t)snprintf(to + n, size - n, "%d", half ? head / 2 : head);
+            text += 6;
+        } else {
+            to[n++] = *text++;
+        }
+    }
+    to[n] = '\0';
+}
 
 static int read_recipe(struct small *s, const struct small_form *f, enum dtype weights,
                        const struct small_size *z)
@@ -97,7 +119,7 @@ static int read_recipe(struct small *s, const struct small_form *f, enum dtype w
     }
     for (int i = 0; i < 6; i++)
         if (f->set[i])
-            snprintf(text[n++], sizeof text[0], "%s", f->set[i]);
+            put_text(text[n++], sizeof text[0], f->set[i], z->head_dim);
     for (int i = 0; i < n; i++)
         set[i] = text[i];
     for (char *p = recipe; weights == DT_F32 && (p = strstr(p, " f32/bf16 ")); p += 10)

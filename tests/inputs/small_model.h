@@ -14,7 +14,7 @@
 #include "model/model.h"
 
 struct small_form {
-    const char *recipe, *set[6];
+    const char *recipe, *set[6]; /* {head}: head_dim, {half}: half of it */
 };
 extern const struct small_form small_forms[];
 extern const int n_small_forms;

@@ -727,6 +727,121 @@ static void test_one_frequency(void)
     recipe_free(r);
 }
 
+/* Heads of q and k of 96 channels, of which 48 turn by 1024^(-i/23); and of 64, all of which turn by 1024^(-i/31), beside
+ * two layers of 128 with the same frequencies: modded-nanogpt's pull requests 344 and 349. */
+static void test_narrow_heads(void)
+{
+    static const char *const alike[] = { "model.qk_head_dim=96", "model.attn_scale=0.11547" };
+    static const char *const mixed[] = {
+        "model.qk_head_dim=64",
+        "model.rope_dim=64",
+        "model.attn_scale=0.12",
+        "layers.3=plain 3 long yes - - 3 3 128:0.085",
+        "layers.10=plain 9 long yes - - 9 10 128:0.085",
+        "parameters.qk_bank=12h,2e,d bf16 uniform:0.5 normuon sharded - 0.9 1 1 yes"
+    };
+    struct recipe *a = NULL, *b = NULL;
+    float f[32];
+    double scale;
+
+    if (!CHECK_OK(recipe_read(&a, recipe_path("record-84"), alike, 2)) ||
+        !CHECK_OK(recipe_read(&b, recipe_path("record-84"), mixed, 6)))
+        return;
+    const struct param_spec *p = &a->params[recipe_param(a, "qk_bank")];
+    CHECK(p->matrices == 60 && p->rows == 192 && p->cols == 768);
+    CHECK_EQ(schedule_rope(a, 0, f, &scale), 0);
+    for (int i = 0; i < 24; i++) /* powf and the ramp round a few times */
+        CHECK_NEAR(f[i], pow(1024, -i / 23.0), 1e-6 * f[i]);
+    CHECK(scale == 0.11547);
+    for (int i = 0; i < a->n_layers; i++)
+        CHECK(recipe_qk_rows(a, i) == 576 && recipe_qkv_rows(a, i) == 1920);
+    CHECK(recipe_narrow(a) && !recipe_cpu_alone(a));
+
+    p = &b->params[recipe_param(b, "qk_bank")];
+    CHECK(p->matrices == 72 && p->rows == 128);
+    schedule_rope(b, 0, f, &scale);
+    for (int i = 0; i < 32; i++)
+        CHECK_NEAR(f[i], pow(1024, -i / 31.0), 1e-6 * f[i]);
+    for (int i = 0; i < b->n_layers; i++) {
+        bool wide = i == 3 || i == 10;
+        CHECK_EQ(recipe_qkv_rows(b, i), wide ? 2304 : 1536);
+        CHECK(b->layers[i].attn_scale == (wide ? 0.085 : 0));
+    }
+    CHECK(recipe_narrow(b) && !recipe_cpu_alone(b));
+    CHECK_EQ(recipe_qk_extra(b, 3), 0); /* layer 3 has index 3, layer 10 index 9 */
+    CHECK_EQ(recipe_qk_extra(b, 4), 384);
+    CHECK_EQ(recipe_qk_extra(b, 10), 768);
+    struct recipe *copy = NULL;
+    CHECK_OK(recipe_parse(&copy, "copy", recipe_canonical(b), NULL, 0));
+    CHECK_STR(copy->hash, b->hash);
+    recipe_free(a), recipe_free(b), recipe_free(copy);
+    struct recipe *plain = read_recipe("record-84", "model.qk_head_dim=0");
+    CHECK(plain && !recipe_narrow(plain) && !strstr(recipe_canonical(plain), "qk_head_dim"));
+    recipe_free(plain);
+}
+
+/* What no GPU has kernels for is known when the recipe is read. */
+static void test_narrow_on_gpu(void)
+{
+    static const struct {
+        const char *recipe, *set[2], *part;
+    } of[] = { { "record-84", { "model.qk_head_dim=32", "model.attn_scale=0.2" }, "or 96 of 128" },
+               { "record-84", { "model.head_dim=32", "model.qk_head_dim=16" }, "32, 64 or 96" },
+               { "record-84", { "model.qk_head_dim=64", "model.rope_dim=36" }, "multiple of 8" },
+               { "record-89", { "model.qk_head_dim=64", "model.attn_scale=0.2" }, "role dc1" },
+               { "record-89", { "model.rope_dim=128", "model.attn_scale=0.2" }, NULL },
+               { "record-84", { "model.head_dim=64", "model.qk_head_dim=32" }, NULL },
+               { "record-61", { "model.head_dim=12", "model.attn_scale=0.2" }, NULL } };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct recipe *r = NULL;
+        if (!CHECK_OK(recipe_read(&r, recipe_path(of[i].recipe), of[i].set, 2)))
+            continue;
+        const char *why = recipe_cpu_alone(r);
+        CHECK(of[i].part ? why && strstr(why, of[i].part) : !why);
+        recipe_free(r);
+    }
+}
+
+static void test_refused_narrow(void)
+{
+    refuse("model.qk_head_dim=6", GPT_USAGE, "a multiple of 4, at most head_dim, 128; found 6");
+    refuse("model.qk_head_dim=132", GPT_USAGE, "at most head_dim, 128; found 132");
+    refuse("model.qk_head_dim=64", GPT_USAGE, "layers.0: heads of q and k narrower than head_dim");
+    refuse_in("track-3", "layers.0=plain 0 short no - - - 0 64", GPT_USAGE,
+              "layers' widths of q and k differ: expected 8832 rows, or a multiple of 768 more");
+    refuse("model.rope_dim=130", GPT_USAGE, "at most qk_head_dim, 128; found 130");
+    refuse("model.rope_dim=3", GPT_USAGE, "an even number");
+    refuse_in("record-84", "layers.3=plain 3 long yes - - 3 3 6", GPT_USAGE,
+              "expected '-', N or N:SCALE, N a multiple of 4 from 4 to head_dim, 128; found '6'");
+    refuse_in("record-84", "layers.3=plain 3 long yes - - 3 3 64:0", GPT_USAGE,
+              "expected a scale in [1e-6, 1e3], found '0'");
+    refuse_in("record-84", "layers.3=plain 3 long yes - - 3 3 32", GPT_USAGE,
+              "layers' widths of q and k differ: expected 14208 rows, or a multiple of 1536 more, "
+              "found 15360");
+    static const char *const set[] = {
+        "layers.3=plain 3 long yes - - 3 3 32",
+        "parameters.qk_bank=111,128,d bf16 uniform:0.5 normuon sharded - 0.9 1 1 yes"
+    };
+    struct recipe *r = NULL;
+    CHECK_ERR(recipe_read(&r, recipe_path("record-84"), set, 2), GPT_USAGE,
+              "rope_dim says that 64 channels of a head of q and k turn, and it has 32");
+    static const char *const spans[] = {
+        "model.qk_head_dim=64",
+        "parameters.qk_bank=40,192,d bf16 uniform:0.5 normuon sharded - 0.9 1 1 yes",
+        "parameters.qk_bank=30,256,d bf16 uniform:0.5 normuon sharded - 0.9 1 1 yes",
+        "parameters.qk_bank=15,512,d bf16 uniform:0.5 normuon sharded - 0.9 1 1 yes"
+    };
+    for (int i = 1; i < 4; i++) {
+        const char *two[] = { spans[0], spans[i] };
+        if (i < 3 && CHECK_OK(recipe_read(&r, recipe_path("record-84"), two, 2)))
+            recipe_free(r), r = NULL;
+        else
+            CHECK_ERR(recipe_read(&r, recipe_path("record-84"), two, 2), GPT_USAGE,
+                      "layer 0 has 768 rows of it: expected matrices of so many, or of a divisor, "
+                      "found 512");
+    }
+}
+
 /* A run that goes on with the weights of one that has gone through windows 3, 7, 11, 13 has its
  * frequencies and scale, and moves both further when its own windows do. */
 static void test_rope_windows(void)
@@ -842,6 +957,9 @@ int main(void)
     test_untie_step();
     test_untie_at();
     test_one_frequency();
+    test_narrow_heads();
+    test_refused_narrow();
+    test_narrow_on_gpu();
     test_rope_windows();
     return check_done();
 }

@@ -6,12 +6,17 @@ struct compose_shape {
     int tokens, heads, size, window;
     enum key_offset key_offset;
     enum docs docs;
+    int qk_size;
 };
 
 static const struct compose_shape compose_shapes[] = {
-    { 1, 2, 8, 4, KEY_OFFSET_NONE, DOCS_ONE },    { 13, 2, 8, 5, KEY_OFFSET_HALF, DOCS_RAGGED },
-    { 17, 6, 4, 100, KEY_OFFSET_NONE, DOCS_ONE }, { 40, 3, 8, 14, KEY_OFFSET_QUARTERS, DOCS_MIXED },
-    { 9, 2, 8, 1, KEY_OFFSET_HALF, DOCS_UNITS },
+    { 1, 2, 8, 4, KEY_OFFSET_NONE, DOCS_ONE, 8 },
+    { 13, 2, 8, 5, KEY_OFFSET_HALF, DOCS_RAGGED, 8 },
+    { 17, 6, 4, 100, KEY_OFFSET_NONE, DOCS_ONE, 4 },
+    { 40, 3, 8, 14, KEY_OFFSET_QUARTERS, DOCS_MIXED, 8 },
+    { 9, 2, 8, 1, KEY_OFFSET_HALF, DOCS_UNITS, 8 },
+    { 21, 2, 16, 6, KEY_OFFSET_HALF, DOCS_RAGGED, 8 },
+    { 13, 3, 8, 5, KEY_OFFSET_NONE, DOCS_ONE, 4 },
 };
 
 static struct compose compose_of(struct ops_case *c)
@@ -26,13 +31,15 @@ static struct compose compose_of(struct ops_case *c)
         .cu = c->batch.cu,
         .ncu = c->batch.ncu,
         .scale = 0.5f,
+        .qk_dim = s->qk_size,
     };
 }
 
 static struct qk_made made_of(struct ops_case *c)
 {
     const struct compose_shape *s = c->shape;
-    return (struct qk_made){ { s->heads, s->size, false, s->key_offset, false, NULL, NULL, NULL },
+    return (struct qk_made){ { s->heads, s->size, false, s->key_offset, false, NULL, NULL,
+                               s->qk_size, NULL },
                              { at(c, "rope") },
                              at(c, "factor") };
 }
@@ -69,26 +76,27 @@ static void compose_backward(struct ops_case *c)
 static void compose_make(struct ops_case *c, int variant)
 {
     const struct compose_shape *s = c->shape = &compose_shapes[variant];
-    int T = s->tokens, H = s->heads, width = H * s->size;
+    int T = s->tokens, H = s->heads, width = H * s->size, qk = H * s->qk_size;
 
-    snprintf(c->label, sizeof c->label, "compose T=%d H=%d E=%d window=%d key_offset=%d docs=%d", T,
-             H, s->size, s->window, s->key_offset, s->docs);
+    snprintf(c->label, sizeof c->label,
+             "compose T=%d H=%d E=%d Eq=%d window=%d key_offset=%d docs=%d", T, H, s->size,
+             s->qk_size, s->window, s->key_offset, s->docs);
     case_batch(c, T, 1, s->docs);
     case_input(c, "x", T, width);
-    case_weight(c, "w", 3 * width, width);
+    case_weight(c, "w", 2 * qk + width, width);
     case_input(c, "result", T, width);
-    case_values(c, case_var(c, VAR_INPUT, "rope", c->weights, T, s->size / 2), 1);
+    case_values(c, case_var(c, VAR_INPUT, "rope", c->weights, T, s->qk_size / 2), 1);
     case_values(c, case_var(c, VAR_INPUT, "w1", DT_REAL, T, H), 1);
     case_values(c, case_var(c, VAR_INPUT, "w2", DT_REAL, T, H), 1);
-    case_saved(c, "q", T, width);
-    case_saved(c, "k", T + (s->key_offset != KEY_OFFSET_NONE), width);
+    case_saved(c, "q", T, qk);
+    case_saved(c, "k", T + (s->key_offset != KEY_OFFSET_NONE), qk);
     case_saved(c, "v", T, width);
     case_var(c, VAR_OUTPUT, "factor", DT_REAL, 2 * H, T);
     case_var(c, VAR_OUTPUT, "lse", DT_REAL, H, T);
-    case_saved(c, "dqkv", T, 3 * width);
+    case_saved(c, "dqkv", T, 2 * qk + width);
     case_saved(c, "dv", T, width);
-    case_scratch(c, "dq", T, width);
-    case_scratch(c, "dk", T, width);
+    case_scratch(c, "dq", T, qk);
+    case_scratch(c, "dk", T, qk);
     case_output(c, "out", T, width, "dout");
     case_grad_in(c, "dresult", "result", "dout");
     case_grad(c, "dx", "x", false);
