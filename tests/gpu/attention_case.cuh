@@ -176,8 +176,9 @@ static inline void buffers_new(struct buffers *b, const struct shape_case *c, ui
     b->end = on_device(end);
     for (int p = 0; p < rows; p++)
         b->pairs += p - start[p] + 1;
-    b->s = { rows,           c->heads,  c->head_dim, b->cu,
-             (int)cu.size(), c->cu_mul, c->window,   c->scale > 0 ? c->scale : 0.1f };
+    b->s = { rows,      c->heads,  c->head_dim,
+             0,         b->cu,     (int)cu.size(),
+             c->cu_mul, c->window, c->scale > 0 ? c->scale : 0.1f };
     bf16 **in[] = { &b->q, &b->k, &b->v, &b->dout };
     for (int i = 0; i < 4; i++) {
         *in[i] = (bf16 *)device(b->count * sizeof(bf16));
