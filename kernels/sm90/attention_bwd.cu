@@ -439,7 +439,7 @@ cudaError_t launch(cudaStream_t stream, const struct attention_call *c, const vo
         !map_stat(&m.lse2, c, c->p.lse2) || !map_stat(&m.delta, c, c->p.delta) ||
         !map_items(&m.by_key, c, c->p.by_key) || !map_items(&m.by_query, c, c->p.by_query))
         return cudaErrorInvalidValue;
-    constexpr bool SMALL = E < 128;
+    constexpr bool SMALL = Q < 128;
     auto *by_key = backward_kernel<Q, E, true, SMALL>;
     auto *by_query = backward_kernel<Q, E, false, SMALL>;
     if (g->dq_unit != 0 || g->dk_unit != 0 || g->dv_unit != 0)
