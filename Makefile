@@ -11,7 +11,7 @@
 #   ARCH_GPU=   compute capabilities to build for: 80, 86, 90a, ...; 80ptx: what GPUs newer than that
 #               compile when a program starts; all (a bundle's): each that is known. Without it the
 #               GPUs of this machine, else 90a and 80ptx
-#   DRAFT=1     kernels and tests that take half as long to compile, kernels that run slowly: for checks where there is no GPU
+#   DRAFT=1     kernels that take half as long to compile and run slowly: for checks where there is no GPU
 #   PREFIX=, DESTDIR=   for install (/usr/local, none)
 
 BUILD  ?= build
@@ -174,16 +174,14 @@ $(BUILD)/deps-present: share/deps.txt
 	@mkdir -p $(@D); share/install-deps --check build
 	@touch $@
 
-# Tests by themselves spend their time in lib.
-in_tests = $(if $(filter tests/%,$*),$(TEST_INC) $(if $(DRAFT),-O1))
 define compile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC_ALL) $(1) -MMD -MP -c -o $@ $<
 endef
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,$(in_tests))
+	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)))
 $(BUILD)/obj-cuda/%.o: %.c $(BUILD)/flags $(BUILD)/cuda-flags | $(BUILD)/deps-present
-	$(call compile,$(in_tests) -DHAVE_CUDA -I$(CUDA_HOME)/include)
+	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DHAVE_CUDA -I$(CUDA_HOME)/include)
 $(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/* share/recipes/*/*)
 $(BUILD)/obj/lib/runs/page.o: lib/runs/page.html
 $(BUILD)/obj/lib/runs/benchmark.o: $(wildcard share/standings/*)

@@ -133,7 +133,7 @@ __device__ __forceinline__ void product(float (&d)[80], uint64_t w, uint64_t x, 
     if (OF == E4M3_E5M2)
         wgmma_e4m3_e5m2(d, w, x, add);
     else if (OF == E4M3_E4M3)
-        wgmma_e4m3(d, w, x, add);
+        wgmma_e4m3_e4m3(d, w, x, add);
     else
         wgmma<W_IN_OUT, false>(d, w, x, add);
 }

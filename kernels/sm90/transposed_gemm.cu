@@ -139,7 +139,7 @@ __device__ __forceinline__ void multiply_half(float (&part)[SUMS], uint32_t (&a)
 #pragma unroll
     for (int i = H; i < H + STEPS / 2; i++)
         if (OF == E4M3_E4M3)
-            wgmma_rows_e4m3(part, a[i], b + 2 * i, i);
+            wgmma_rows_e4m3_e4m3(part, a[i], b + 2 * i, i);
         else if (OF == E4M3_E5M2)
             wgmma_rows_e4m3_e5m2(part, a[i], b + 2 * i, i);
         else

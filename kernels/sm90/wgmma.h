@@ -92,58 +92,40 @@ template <int N> __device__ __forceinline__ void keep(float (&d)[N])
 #define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 
-/* The operands are numbered behind the sums. */
-#define PRODUCT(columns, n, sums, at_a, at_b, at_add, at_ta, at_tb) \
-    template <bool TA, bool TB> \
-    __device__ __forceinline__ void wgmma(float(&d)[n], uint64_t a, uint64_t b, int add) \
-    { \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.bf16.bf16 {" NAMES_##n \
-                     "}, %" #at_a ", %" #at_b ", p, 1, 1, %" #at_ta ", %" #at_tb ";\n}\n" \
-                     : sums \
-                     : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB)); \
-    }
+/* Define products of types ta and tb. The operands are numbered behind the sums. */
 #define ALL(...) __VA_ARGS__ /* one argument that holds commas */
-PRODUCT(64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36)
-PRODUCT(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
-PRODUCT(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82, 83, 84)
-PRODUCT(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100)
-PRODUCT(256, 128, ALL(SUMS_64(0), SUMS_64(64)), 128, 129, 130, 131, 132)
-
-#define PRODUCT_F16(columns, n, sums, at_a, at_b, at_add, at_ta, at_tb) \
+#define PRODUCT(name, ta, tb, columns, n, sums, at_a, at_b, at_add, at_ta, at_tb) \
     template <bool TA, bool TB> \
-    __device__ __forceinline__ void wgmma_f16(float(&d)[n], uint64_t a, uint64_t b, int add) \
+    __device__ __forceinline__ void name(float(&d)[n], uint64_t a, uint64_t b, int add) \
     { \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" NAMES_##n \
-                     "}, %" #at_a ", %" #at_b ", p, 1, 1, %" #at_ta ", %" #at_tb ";\n}\n" \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #ta "." #tb \
+                     " {" NAMES_##n "}, %" #at_a ", %" #at_b ", p, 1, 1, %" #at_ta ", %" #at_tb \
+                                    ";\n}\n" \
                      : sums \
                      : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB)); \
     }
-PRODUCT_F16(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
+PRODUCT(wgmma, bf16, bf16, 64, 32, ALL(SUMS_32(0)), 32, 33, 34, 35, 36)
+PRODUCT(wgmma, bf16, bf16, 128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
+PRODUCT(wgmma, bf16, bf16, 160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82, 83, 84)
+PRODUCT(wgmma, bf16, bf16, 192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100)
+PRODUCT(wgmma, bf16, bf16, 256, 128, ALL(SUMS_64(0), SUMS_64(64)), 128, 129, 130, 131, 132)
+PRODUCT(wgmma_f16, f16, f16, 128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68)
 
-/* Define products of e4m3, (64,32) by (32,N) of e4m3 or e5m2; descriptors as for bf16, k along a
- * row: 32 further along it, + 2. */
-#define PRODUCT_E4M3(columns, n, sums, at_a, at_b, at_add) \
-    __device__ __forceinline__ void wgmma_e4m3(float(&d)[n], uint64_t a, uint64_t b, int add) \
+/* Define products of 8-bit types, (64,32) by (32,N); descriptors as for bf16, k along a row: 32 further
+ * along it, + 2. */
+#define PRODUCT_8(ta, tb, columns, n, sums, at_a, at_b, at_add) \
+    __device__ __forceinline__ void wgmma_##ta##_##tb(float(&d)[n], uint64_t a, uint64_t b, \
+                                                      int add) \
     { \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3 {" NAMES_##n \
-                     "}, %" #at_a ", %" #at_b ", p, 1, 1;\n}\n" \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32." #ta "." #tb \
+                     " {" NAMES_##n "}, %" #at_a ", %" #at_b ", p, 1, 1;\n}\n" \
                      : sums \
                      : "l"(a), "l"(b), "r"(add)); \
     }
-PRODUCT_E4M3(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82)
-#define PRODUCT_E4M3_E5M2(columns, n, sums, at_a, at_b, at_add) \
-    __device__ __forceinline__ void wgmma_e4m3_e5m2(float(&d)[n], uint64_t a, uint64_t b, int add) \
-    { \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e5m2 {" NAMES_##n \
-                     "}, %" #at_a ", %" #at_b ", p, 1, 1;\n}\n" \
-                     : sums \
-                     : "l"(a), "l"(b), "r"(add)); \
-    }
-PRODUCT_E4M3_E5M2(160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82)
+PRODUCT_8(e4m3, e4m3, 160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82)
+PRODUCT_8(e4m3, e5m2, 160, 80, ALL(SUMS_64(0), SUMS_16(64)), 80, 81, 82)
 
 #define PRODUCT_OF_ROWS(columns, n, sums, a0, a1, a2, a3, at_b, at_add, at_tb) \
     template <bool TB> \
@@ -163,41 +145,21 @@ PRODUCT_OF_ROWS(96, 48, ALL(SUMS_32(0), SUMS_16(32)), 48, 49, 50, 51, 52, 53, 54
 PRODUCT_OF_ROWS(128, 64, ALL(SUMS_64(0)), 64, 65, 66, 67, 68, 69, 70)
 
 /* Define products of 8-bit types with a in registers, (64,32) of one by (32,N) of the other: four a
- * thread, of rows lane / 4, + 8, and again 16 of k further, each 4 (lane % 4) .. + 3 of k. Each has a macro of its own, since tests/emu/translate
- * names an instruction by the letters between quotes. */
-#define PRODUCT_OF_ROWS_E5M2_E4M3(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
-    __device__ __forceinline__ void wgmma_rows_e5m2_e4m3(float(&d)[n], const uint32_t *a, \
-                                                         uint64_t b, int add) \
+ * thread, of rows lane / 4, + 8, and again 16 of k further, each 4 (lane % 4) .. + 3 of k. */
+#define PRODUCT_OF_ROWS_8(ta, tb, columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
+    __device__ __forceinline__ void wgmma_rows_##ta##_##tb(float(&d)[n], const uint32_t *a, \
+                                                           uint64_t b, int add) \
     { \
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e5m2.e4m3 {" NAMES_##n \
-                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b ", p, 1, 1;\n}\n" \
+                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32." #ta "." #tb \
+                     " {" NAMES_##n "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b \
+                                    ", p, 1, 1;\n}\n" \
                      : sums \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)); \
     }
-PRODUCT_OF_ROWS_E5M2_E4M3(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
-#define PRODUCT_OF_ROWS_E4M3_E5M2(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
-    __device__ __forceinline__ void wgmma_rows_e4m3_e5m2(float(&d)[n], const uint32_t *a, \
-                                                         uint64_t b, int add) \
-    { \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e5m2 {" NAMES_##n \
-                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b ", p, 1, 1;\n}\n" \
-                     : sums \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)); \
-    }
-PRODUCT_OF_ROWS_E4M3_E5M2(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
-#define PRODUCT_OF_ROWS_E4M3(columns, n, sums, a0, a1, a2, a3, at_b, at_add) \
-    __device__ __forceinline__ void wgmma_rows_e4m3(float(&d)[n], const uint32_t *a, uint64_t b, \
-                                                    int add) \
-    { \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #at_add ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3 {" NAMES_##n \
-                     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #at_b ", p, 1, 1;\n}\n" \
-                     : sums \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)); \
-    }
-PRODUCT_OF_ROWS_E4M3(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
+PRODUCT_OF_ROWS_8(e5m2, e4m3, 192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
+PRODUCT_OF_ROWS_8(e4m3, e5m2, 192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
+PRODUCT_OF_ROWS_8(e4m3, e4m3, 192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100, 101)
 
 #undef TEN
 #undef NAMES_60
@@ -213,13 +175,9 @@ PRODUCT_OF_ROWS_E4M3(192, 96, ALL(SUMS_64(0), SUMS_32(64)), 96, 97, 98, 99, 100,
 #undef SUMS_32
 #undef SUMS_64
 #undef PRODUCT
-#undef PRODUCT_F16
-#undef PRODUCT_E4M3
-#undef PRODUCT_E4M3_E5M2
+#undef PRODUCT_8
 #undef PRODUCT_OF_ROWS
-#undef PRODUCT_OF_ROWS_E5M2_E4M3
-#undef PRODUCT_OF_ROWS_E4M3_E5M2
-#undef PRODUCT_OF_ROWS_E4M3
+#undef PRODUCT_OF_ROWS_8
 #undef ALL
 
 } /* namespace sm90 */

@@ -430,20 +430,11 @@ static int64_t qkv_row(const struct recipe *r, int64_t at)
     return layer_bank_row(r, &(struct layer_bank){ .widths = 1, .qk = 2 }, at);
 }
 
-/* Returns how many indices of attention's banks layers have: one more than the greatest. */
-static int64_t n_indices(const struct recipe *r)
-{
-    int64_t n = 0;
-    for (int i = 0; i < r->n_layers; i++)
-        n = r->layers[i].bank >= n ? r->layers[i].bank + 1 : n;
-    return n;
-}
-
 /* Takes memory where Q, K, V of all layers lie together, and their biases. */
 static void take_qkv(struct model *m)
 {
     const struct param *p = attention_own(m) ? m->p.q_bank : m->p.qk_bank, *b = m->p.qkv_bias;
-    int64_t d = m->recipe->model.width, rows = qkv_row(m->recipe, n_indices(m->recipe));
+    int64_t d = m->recipe->model.width, rows = qkv_row(m->recipe, recipe_indices(m->recipe));
 
     m->qkv_w = taken(m, p->w.dtype, rows, d, "attention's matrices");
     if (p->g.data)

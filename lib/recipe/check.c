@@ -125,15 +125,6 @@ static int64_t rows_alike(const struct recipe *r, const struct param_role *role,
     return p->matrices * p->rows - matrices_of_qk(role) * recipe_qk_extra(r, INT64_MAX);
 }
 
-/* Returns how many indices of attention's banks layers have: one more than the greatest. */
-static int64_t indices(const struct recipe *r)
-{
-    int64_t n = 0;
-    for (int i = 0; i < r->n_layers; i++)
-        n = r->layers[i].bank >= n ? r->layers[i].bank + 1 : n;
-    return n;
-}
-
 /* Returns how often a role's parameter has the rows of the role; 0: the recipe has none. */
 static int64_t multiple(const struct recipe *r, const struct param_role *role)
 {
@@ -197,7 +188,7 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
         return recipe_error(r, recipe_find(r, "parameters", role->label),
                             "layers' widths of q and k differ: expected %lld rows, or a multiple "
                             "of %lld more, found %lld",
-                            (long long)(unit * indices(r) + rows - alike), (long long)unit,
+                            (long long)(unit * recipe_indices(r) + rows - alike), (long long)unit,
                             (long long)rows);
     for (int k = 0; k < r->n_layers; k++) {
         int64_t own = matrices_of_qk(role) * recipe_qk_rows(r, k);

@@ -511,6 +511,14 @@ int64_t recipe_qkv_rows(const struct recipe *r, int i)
     return 2 * recipe_qk_rows(r, i) + r->model.width;
 }
 
+int64_t recipe_indices(const struct recipe *r)
+{
+    int64_t n = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        n = r->layers[i].bank >= n ? r->layers[i].bank + 1 : n;
+    return n;
+}
+
 bool recipe_narrow(const struct recipe *r)
 {
     bool any = false;

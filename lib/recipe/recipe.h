@@ -459,6 +459,8 @@ bool recipe_split_attn(const struct recipe *r);
 /* Rows of layer i's matrix of q, as many as of k; of those of q, k and v together. */
 int64_t recipe_qk_rows(const struct recipe *r, int i);
 int64_t recipe_qkv_rows(const struct recipe *r, int i);
+/* Returns how many indices of attention's banks layers have: one more than the greatest. */
+int64_t recipe_indices(const struct recipe *r);
 /* True if heads of q and k have other widths than those of v, or others than half of their channels turn. */
 bool recipe_narrow(const struct recipe *r);
 /* What the recipe must have for a GPU, and has not; NULL: nothing. */
