@@ -222,10 +222,10 @@ static void clear_padding(struct model *m, const struct layer_bank *b, struct pa
     int each = b->hidden > 1 ? b->hidden : 1;
     int64_t first = 0, end;
     for (int64_t at = 0; first < bank->w.rows; at++, first = end) {
+        int64_t index = at / each;
         end =
-            layer_bank_row(m->recipe, b, at / each) + (layer_bank_row(m->recipe, b, at / each + 1) -
-                                                       layer_bank_row(m->recipe, b, at / each)) *
-                                                          (at % each + 1) / each;
+            first +
+            (layer_bank_row(m->recipe, b, index + 1) - layer_bank_row(m->recipe, b, index)) / each;
         if (has_layer(m, b, at))
             continue;
         if (bank->fresh)

@@ -190,9 +190,9 @@ static int check_param_role(const struct recipe *r, const struct param_role *rol
                             "of %lld more, found %lld",
                             (long long)(unit * recipe_indices(r) + rows - alike), (long long)unit,
                             (long long)rows);
-    for (int k = 0; k < r->n_layers; k++) {
+    for (int k = 0; k < r->n_layers && recipe_narrow(r); k++) {
         int64_t own = matrices_of_qk(role) * recipe_qk_rows(r, k);
-        if (recipe_narrow(r) && r->layers[k].attention != ATTN_NONE && own % p->rows)
+        if (r->layers[k].attention != ATTN_NONE && own % p->rows)
             return recipe_error(r, recipe_find(r, "parameters", role->label),
                                 "layer %d has %lld rows of it: expected matrices of so many, or of "
                                 "a divisor, found %lld",

@@ -2,22 +2,16 @@
 
 bats_require_minimum_version 1.5.0
 load tiny_runs
+load record84_runs
 
-SMALL=(-s model.vocab=272 -s model.bigram_rows=496 -s model.bigram_width=16 -s model.bigram_signs=64
-       -s model.heads=2 -s model.head_dim=32 -s model.mlp_width=64 -s model.block=32 -s schedule.steps=5
-       -s schedule.extension=1 -s data.bos=-1 -s data.cycle=yes -s data.val_tokens=2048
-       -s data.val_chunk=256 -s data.checkpoint_every=4 -s "stages.0=512 3 56 1 1,0.5,0.25>0"
-       -s "stages.1=512 7 256 1.52 1,0.5>0" -s "stages.2=1024 11 256 1.73 1" -s "stages.3=1024 13 256 - 1")
 # Two layers of 32 channels among layers of 16, all of which turn; projections in fp8, each of its own number of rows.
 MIXED=(-s model.qk_head_dim=16 -s model.rope_dim=16 -s "layers.3=plain 3 long yes - - 3 3 32:0.085"
        -s "layers.10=plain 9 long yes - - 9 10 32:0.085" -s precision.attn=fp8 -s precision.attn_backward=fp8
        -s "parameters.qk_bank=12h,2e,d bf16 uniform:0.5 normuon sharded - 0.9 1 1 yes")
-RECIPE=${GPT_SHARE:-share}/recipes/record-84.recipe
-train() { "$GPT_BIN/gpt-train" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
 
 # bats test_tags=long
 @test "layers of two widths: resumed on 2 ranks the same bits, scored as validated, names by layer" {
-    train -r "$RECIPE" "${MIXED[@]}" --ranks 2 -o a > a.log
+    train -r "$RECIPE" "${MIXED[@]}" -s schedule.steps=5 -s schedule.extension=1 --ranks 2 -o a > a.log
     resumed_alike 000004 000006 --ranks 2
     # a matrix has 32 rows: one of q and one of k in layer 2, two of each in layer 3
     sed -n 's/^layers\.\([23]\)\.attn\.\([qk][.01]*\)\.weight\t.*\t\([0-9x]*\)\t[0-9]*\t[0-9]*$/\1 \2 \3/p' tensors.tsv |

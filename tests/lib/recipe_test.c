@@ -780,7 +780,7 @@ static void test_narrow_heads(void)
     recipe_free(plain);
 }
 
-/* What no GPU has kernels for is known when the recipe is read. */
+/* A recipe that no GPU has kernels for is known when it is read. */
 static void test_narrow_on_gpu(void)
 {
     static const struct {
