@@ -62,10 +62,12 @@ void gpu_multiply(struct ops *o, struct tensor out, struct tensor a, struct tens
     for (int first = 0; first < n; first += many) {
         int some = n - first < many ? n - first : many;
         float *to = (float *)out.data + first * count, *t = behind ? (float *)at : to;
-        pack(c, pa, 0, 0, (const float *)a.data + first * size_a, m->ta ? rows : k, size_a, rows, k,
-             m->ta, some);
-        pack(c, pb, 0, 0, (const float *)b.data + first * size_b, m->tb ? k : cols, size_b, cols, k,
-             !m->tb, some);
+        pack(c, pa, 0, 0,
+             { (const float *)a.data + first * size_a, m->ta ? rows : k, size_a, rows, k, m->ta },
+             some);
+        pack(c, pb, 0, 0,
+             { (const float *)b.data + first * size_b, m->tb ? k : cols, size_b, cols, k, !m->tb },
+             some);
         packed_product(c, t, cols, count, pa, 0, rows, pb, 0, cols, 0, pa.chunks, alpha, false,
                        some);
         if (!behind || c->failed)

@@ -1,58 +1,67 @@
 /* split.cu - see split.h.
  *
  * pack: a block packs 32 rows of one chunk, through shared memory, so that it reads x along its rows or columns as
- * they lie. Bytes an element: 4 and 12, or 2 of SPLIT_ONE.
+ * they lie. Bytes an element: 4, and 12 an order, 6 of PAIR, 2 of SPLIT_ONE.
  */
 #include "split.h"
 
-enum { THREADS = 256, ROWS = 32, SUM_CHUNKS = 8 };
+enum { THREADS = 256, ROWS = 32, SUM_PARTS = 48 };
 
 static __global__ void __launch_bounds__(THREADS)
-    pack_chunk(struct packed to, int row0, int chunk0, const float *x, int64_t ld, int64_t stride,
-               int rows, int cols, bool turned)
+    pack_chunk(struct packed to, struct packed also, int row0, int chunk0, struct unpacked from)
 {
-    static constexpr int order[2][SPLIT_PARTS] = { { 2, 1, 0, 1, 0, 0 }, { 0, 1, 2, 0, 1, 0 } };
     __shared__ float tile[ROWS][CHUNK + 1];
     int first_row = blockIdx.y * ROWS, first_col = blockIdx.x * CHUNK;
+    const float *x = from.x + (int64_t)blockIdx.z * from.stride;
+    const float *by_row = from.by_row + (int64_t)blockIdx.z * from.by_stride;
+    const float *by_col = from.by_col + (int64_t)blockIdx.z * from.by_stride;
 
-    x += (int64_t)blockIdx.z * stride;
-    for (int i = threadIdx.x; i < ROWS * CHUNK; i += THREADS) {
-        int r = turned ? i % ROWS : i / CHUNK, k = turned ? i / ROWS : i % CHUNK;
+#pragma unroll
+    for (int e = 0; e < ROWS * CHUNK / THREADS; e++) {
+        int i = e * THREADS + threadIdx.x;
+        int r = from.turned ? i % ROWS : i / CHUNK, k = from.turned ? i / ROWS : i % CHUNK;
         int row = first_row + r, col = first_col + k;
-        bool inside = row < rows && col < cols;
-        tile[r][k] = inside ? x[turned ? col * ld + row : row * ld + col] : 0;
+        bool inside = row < from.rows && col < from.cols;
+        if (from.lower)
+            inside = inside && (from.turned ? row <= col : col <= row);
+        float at = inside ? x[from.turned ? col * from.ld + row : row * from.ld + col] : 0;
+        if (from.by_row && inside)
+            at *= by_row[row];
+        if (from.by_col && inside)
+            at *= by_col[col];
+        tile[r][k] = at;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < ROWS * CHUNK / 2; i += THREADS) {
+#pragma unroll
+    for (int e = 0; e < ROWS * CHUNK / 2 / THREADS; e++) {
+        int i = e * THREADS + threadIdx.x;
         int r = i / (CHUNK / 2), k = i % (CHUNK / 2) * 2;
-        if (first_row + r >= rows)
+        if (first_row + r >= from.rows)
             continue;
         float a = tile[r][k], b = tile[r][k + 1];
-        __nv_bfloat162 part[3];
-        for (int p = 0; p < 3; p++) {
-            part[p] = __floats2bfloat162_rn(a, b);
-            a -= __bfloat162float(part[p].x), b -= __bfloat162float(part[p].y);
-        }
-        __nv_bfloat16 *out = to.data +
-                             ((int64_t)blockIdx.z * to.rows + row0 + first_row + r) * to.row() +
-                             (int64_t)(chunk0 + blockIdx.x) * CHUNK * to.parts() + k;
-        if (to.order == SPLIT_ONE)
-            *(__nv_bfloat162 *)out = part[0];
-        else
-            for (int p = 0; p < SPLIT_PARTS; p++)
-                *(__nv_bfloat162 *)(out + p * CHUNK) = part[order[to.order == SPLIT_B][p]];
+        int64_t row = (int64_t)blockIdx.z * to.rows + row0 + first_row + r;
+        int64_t at = row * to.row() + (int64_t)(chunk0 + blockIdx.x) * CHUNK * to.parts() + k;
+        put_parts(to.data + at, to.order, a, b);
+        if (also.data)
+            put_parts(also.data + at, also.order, a, b);
     }
 }
 
-void pack(struct cuda_ops *c, const struct packed &to, int row0, int chunk0, const float *x,
-          int64_t ld, int64_t stride, int rows, int cols, bool turned, int n)
+void pack_both(struct cuda_ops *c, const struct packed &a, const struct packed &b, int row0,
+               int chunk0, const struct unpacked &from, int n)
 {
-    if (c->failed || rows == 0 || n == 0)
+    assert(!b.data || (b.rows == a.rows && b.chunks == a.chunks && b.parts() == a.parts()));
+    if (c->failed || from.rows == 0 || n == 0)
         return;
-    dim3 grid(div_up(cols, CHUNK), div_up(rows, ROWS), n);
-    pack_chunk<<<grid, THREADS, 0, c->stream>>>(to, row0, chunk0, x, ld, stride, rows, cols,
-                                                turned);
+    dim3 grid(div_up(from.cols, CHUNK), div_up(from.rows, ROWS), n);
+    pack_chunk<<<grid, THREADS, 0, c->stream>>>(a, b, row0, chunk0, from);
     CUDA_LAUNCHED(c);
+}
+
+void pack(struct cuda_ops *c, const struct packed &to, int row0, int chunk0,
+          const struct unpacked &from, int n)
+{
+    pack_both(c, to, {}, row0, chunk0, from, n);
 }
 
 void packed_product(struct cuda_ops *c, float *out, int64_t ld, int64_t stride,
@@ -62,13 +71,15 @@ void packed_product(struct cuda_ops *c, float *out, int64_t ld, int64_t stride,
     if (c->failed || rows_a == 0 || rows_b == 0 || n == 0)
         return;
     int64_t wide = (int64_t)CHUNK * a.parts();
-    for (int k = first; k < last; k += SUM_CHUNKS) {
-        int some = last - k < SUM_CHUNKS ? last - k : SUM_CHUNKS;
-        float factors[2] = { alpha, 1 };
+    int chunks = SUM_PARTS / a.parts();
+    enum dtype type = a.pair() ? DT_F16 : DT_BF16;
+    for (int k = first; k < last; k += chunks) {
+        int some = last - k < chunks ? last - k : chunks;
+        float factors[2] = { a.pair() ? ldexpf(alpha, -2 * PAIR_LOG) : alpha, 1 };
         struct gemm g = {
             .out = tensor_of(out, DT_F32, rows_a, rows_b),
-            .a = tensor_of(a.data + row_a * a.row() + k * wide, DT_BF16, rows_a, some * wide),
-            .b = tensor_of(b.data + row_b * b.row() + k * wide, DT_BF16, rows_b, some * wide),
+            .a = tensor_of(a.data + row_a * a.row() + k * wide, type, rows_a, some * wide),
+            .b = tensor_of(b.data + row_b * b.row() + k * wide, type, rows_b, some * wide),
             .tb = true
         };
         if (add || k > first)

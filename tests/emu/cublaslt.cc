@@ -169,7 +169,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
              d->rows % 16 == 0 && d->ld * size_of(d->type) % 16 == 0 &&
              !(a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2);
     else
-        ok = ok && (a->type == CUDA_R_16BF || (a->type == CUDA_R_16F && d->type == CUDA_R_16F)) &&
+        ok = ok && (a->type == CUDA_R_16BF || (a->type == CUDA_R_16F && d->type != CUDA_R_16BF)) &&
              b->type == a->type && (d->type != CUDA_R_16F || a->type == CUDA_R_16F);
     memset(found, 0, sizeof *found);
     *n = ok;
