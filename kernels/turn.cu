@@ -41,7 +41,8 @@ struct group {
     float *x0, *x1, *x2, *bound, *lift; /* lift: a number a matrix */
     int *order;
     struct scales rows, columns; /* of the factor at work */
-    struct packed a, b, small, inverse, panel;
+    float *inverse, *panel; /* (blocks,PANEL,PANEL), (PANEL,PANEL), transposed */
+    struct packed a, b;
     struct packed dense_a, dense_b; /* where a and b are, for a dense S */
 };
 
@@ -88,7 +89,8 @@ static __global__ void __launch_bounds__(THREADS)
     up = fmaxf(up, noise);
     if (threadIdx.x == 0)
         lift[blockIdx.x] = up;
-    for (int i = threadIdx.x; i < k; i += THREADS) {
+    int i = blockIdx.y * THREADS + threadIdx.x;
+    if (i < k) {
         float at = diagonal[i];
         int before = sort ? 0 : i;
         for (int j = 0; sort && j < k; j++) {
@@ -158,8 +160,8 @@ enum { FACTOR_SHARED = PANEL * ROW * (int)sizeof(float) };
  * the inverse what is left of it. The diagonal is lifted by the matrix's number or, without lift, by a quarter of the
  * bounds. panel: the inverse without the rows of guarded columns, which leaves those below 0. A block a matrix. */
 static __global__ void __launch_bounds__(THREADS, 1)
-    factor(float *x, struct packed inverse, struct packed panel, const float *bound,
-           const float *lift, const float *by, int k, int first, int w)
+    factor(float *x, float *inverse, float *panel, const float *bound, const float *lift,
+           const float *by, int k, int first, int w, int blocks)
 {
     extern __shared__ float l[]; /* (PANEL,ROW): the factor, then its inverse */
     __shared__ __align__(16) float
@@ -242,16 +244,106 @@ static __global__ void __launch_bounds__(THREADS, 1)
         for (int c = 0; c < EDGE; c++)
             l[(r0 + i) * ROW + c0 + c] = c0 + c > r0 + i ? 0 : m[i][c];
     __syncthreads();
-    int64_t to = ((int64_t)blockIdx.x * inverse.rows + first) * inverse.row();
-    int64_t also = (int64_t)blockIdx.x * panel.rows * panel.row();
-    for (int i = t; i < PANEL * PANEL / 2; i += THREADS) {
-        int r = i / (PANEL / 2), c = i % (PANEL / 2) * 2;
-        float a = l[r * ROW + c], b = l[r * ROW + c + 1];
-        put_parts(inverse.data + to + r * inverse.row() + c, inverse.order, a, b);
-        if (guarded[r])
-            a = b = 0;
-        put_parts(panel.data + also + r * panel.row() + c, panel.order, a, b);
+    inverse += ((int64_t)blockIdx.x * blocks + first / PANEL) * PANEL * PANEL;
+    panel += (int64_t)blockIdx.x * PANEL * PANEL;
+    for (int i = t; i < PANEL * PANEL; i += THREADS) {
+        int r = i % PANEL, c = i / PANEL;
+        float at = l[r * ROW + c];
+        inverse[i] = at, panel[i] = guarded[r] ? 0 : at;
     }
+}
+
+enum { TALL = 64, TALL_LD = PANEL + 4 };
+enum { INVERSE_SHARED = (TALL * TALL_LD + PANEL * PANEL) * (int)sizeof(float) };
+
+/* What by_inverse multiplies, and packs. */
+struct column {
+    float *x; /* (rows,w) */
+    const float *inverse; /* (PANEL,PANEL), transposed */
+    int64_t ld, stride, inverse_stride;
+    int rows, w,
+        done; /* done: rows that are packed as they are, a multiple of TALL unless they are all */
+    struct packed a, b; /* b: without data none */
+    int row0, chunk0;
+};
+
+/* x <- x inverse', and packs it. A block has TALL rows, a thread 4 x 8 numbers. FLOPs: 2 PANEL^2 a row, in f32. */
+static __global__ void __launch_bounds__(THREADS, 2) by_inverse(struct column m)
+{
+    extern __shared__ __align__(16) float tile[]; /* (TALL,TALL_LD) of x, (PANEL,PANEL) */
+    float *inv = tile + TALL * TALL_LD;
+    int t = threadIdx.x, first = blockIdx.x * TALL, r0 = t / 16 * 4, c0 = t % 16 * 4;
+    float *x = m.x + (int64_t)blockIdx.y * m.stride + (int64_t)first * m.ld;
+    const float *inverse = m.inverse + (int64_t)blockIdx.y * m.inverse_stride;
+    int rows = min((int)TALL, m.rows - first);
+    bool product = first >= m.done;
+
+#pragma unroll 16
+    for (int i = t; i < TALL * PANEL; i += THREADS) {
+        int r = i / PANEL, c = i % PANEL;
+        tile[r * TALL_LD + c] = r < rows && c < m.w ? x[r * m.ld + c] : 0;
+    }
+    if (product) {
+#pragma unroll 8
+        for (int i = t; i < PANEL * PANEL / 4; i += THREADS)
+            ((float4 *)inv)[i] = ((const float4 *)inverse)[i];
+        __syncthreads();
+        float sum[4][8] = {};
+#pragma unroll 4
+        for (int k = 0; k < PANEL; k += 4) {
+            float a[4][4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *(float4 *)a[i] = *(const float4 *)(tile + (r0 + i) * TALL_LD + k);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float b[8];
+                *(float4 *)b = *(const float4 *)(inv + (k + e) * PANEL + c0);
+                *(float4 *)(b + 4) = *(const float4 *)(inv + (k + e) * PANEL + PANEL / 2 + c0);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+#pragma unroll
+                    for (int c = 0; c < 8; c++)
+                        sum[i][c] = fmaf(a[i][e], b[c], sum[i][c]);
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float *to = tile + (r0 + i) * TALL_LD + c0;
+            *(float4 *)to = *(const float4 *)sum[i];
+            *(float4 *)(to + PANEL / 2) = *(const float4 *)(sum[i] + 4);
+        }
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int i = t; i < TALL * PANEL / 2; i += THREADS) {
+        int r = i / (PANEL / 2), c = i % (PANEL / 2) * 2;
+        if (r >= rows)
+            continue;
+        float one = c < m.w ? tile[r * TALL_LD + c] : 0;
+        float two = c + 1 < m.w ? tile[r * TALL_LD + c + 1] : 0;
+        if (product && c < m.w)
+            x[r * m.ld + c] = one;
+        if (product && c + 1 < m.w)
+            x[r * m.ld + c + 1] = two;
+        int64_t row = (int64_t)blockIdx.y * m.a.rows + m.row0 + first + r;
+        int64_t at = row * m.a.row() + (int64_t)m.chunk0 * CHUNK * m.a.parts() + c;
+        put_parts(m.a.data + at, m.a.order, one, two);
+        if (m.b.data)
+            put_parts(m.b.data + at, m.b.order, one, two);
+    }
+}
+
+static void launch_by_inverse(const struct group &g, const struct column &m)
+{
+    struct cuda_ops *c = g.c;
+    if (c->failed ||
+        !CUDA_TRY(c, cudaFuncSetAttribute(by_inverse, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          INVERSE_SHARED)))
+        return;
+    by_inverse<<<dim3(div_up(m.rows, TALL), g.n), THREADS, INVERSE_SHARED, c->stream>>>(m);
+    CUDA_LAUNCHED(c);
 }
 
 /* x's lower half, lifted, becomes its factor; what is above its diagonal blocks is left. g.a and g.b hold it packed,
@@ -266,8 +358,7 @@ static void cholesky(const struct group &g, float *x, const float *lift)
         return;
     for (int first = 0; first < k && !c->failed; first += PANEL) {
         int j = first / PANEL, wide = first / WIDE * WIDE, w = min((int)PANEL, k - first);
-        int below = k - first - w;
-        float *column = x + (int64_t)first * (k + 1), *under = column + (int64_t)w * k;
+        float *column = x + (int64_t)first * (k + 1);
         if (first == wide)
             packed_product(c, column, k, g.stride, g.a, first, k - first, g.b, first,
                            min((int)WIDE, k - first), 0, j, -1, true, g.n);
@@ -276,13 +367,11 @@ static void cholesky(const struct group &g, float *x, const float *lift)
                            wide / PANEL, j, -1, true, g.n);
         if (c->failed)
             return;
-        factor<<<g.n, THREADS, FACTOR_SHARED, c->stream>>>(x, g.inverse, g.panel, g.bound, lift,
-                                                           g.rows.by, k, first, w);
+        factor<<<g.n, THREADS, FACTOR_SHARED, c->stream>>>(
+            x, g.inverse, g.panel, g.bound, lift, g.rows.by, k, first, w, div_up(k, PANEL));
         CUDA_LAUNCHED(c);
-        pack(c, g.small, 0, 0, { under, k, g.stride, below, w }, g.n);
-        packed_product(c, under, k, g.stride, g.small, 0, below, g.panel, 0, w, 0, 1, 1, false,
-                       g.n);
-        pack_both(c, g.a, g.b, first, j, { column, k, g.stride, w + below, w }, g.n);
+        launch_by_inverse(g, { column, g.panel, k, g.stride, PANEL * PANEL, k - first, w, w, g.a,
+                               g.b, first, j });
     }
 }
 
@@ -311,10 +400,18 @@ static void solve(const struct group &g, float *x)
         else
             packed_product(c, column, k, g.stride, g.a, 0, k, g.b, first, w, wide / PANEL, j, -1,
                            true, g.n);
-        pack(c, g.small, 0, 0, { column, k, g.stride, k, w }, g.n);
-        packed_product(c, column, k, g.stride, g.small, 0, k, g.inverse, first, w, 0, 1, 1, false,
-                       g.n);
-        pack(c, g.a, 0, j, { column, k, g.stride, k, w }, g.n);
+        launch_by_inverse(g, { column,
+                               g.inverse + (int64_t)j * PANEL * PANEL,
+                               k,
+                               g.stride,
+                               (int64_t)div_up(k, PANEL) * PANEL * PANEL,
+                               k,
+                               w,
+                               0,
+                               g.a,
+                               {},
+                               0,
+                               j });
     }
 }
 
@@ -492,8 +589,8 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
         see_dense(g, s, q);
     if (c->failed)
         return;
-    order_lines<<<g.n, THREADS, g.k * sizeof(float), c->stream>>>(g.order, g.bound, g.lift, g.rows,
-                                                                  seen, g.k, t->sort, t->dense);
+    order_lines<<<dim3(g.n, div_up(g.k, THREADS)), THREADS, g.k * sizeof(float), c->stream>>>(
+        g.order, g.bound, g.lift, g.rows, seen, g.k, t->sort, t->dense);
     CUDA_LAUNCHED(c);
     launch_gather(g, g.x0, seen, g.rows.by);
     if (t->sort && v && !c->failed) {
@@ -531,10 +628,10 @@ void gpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const stru
         !CUDA_NEED(c, q.dtype == DT_F32 && s.dtype == DT_F32, "bases must be f32"))
         return;
     size_t square = cuda_round(4 * (size_t)stride), line = cuda_round(4 * (size_t)k);
+    size_t panel = cuda_round(4 * PANEL * PANEL);
     enum split_order order_a = t->dense ? SPLIT_A : PAIR_A, order_b = t->dense ? SPLIT_B : PAIR_B;
     size_t each = 3 * square + 6 * line + cuda_round(4) + packed_bytes(1, k, k, order_a) +
-                  packed_bytes(1, k, k, order_b) + packed_bytes(1, k, PANEL, SPLIT_A) +
-                  packed_bytes(1, (blocks + 1) * PANEL, PANEL, SPLIT_B);
+                  packed_bytes(1, k, k, order_b) + (blocks + 1) * panel;
     int many = split_at_once(n, each);
     char *at = (char *)cuda_workspace(c, each * many);
     if (!at)
@@ -549,9 +646,8 @@ void gpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const stru
     g.a = packed_cut(&at, many, k, k, order_a), g.b = packed_cut(&at, many, k, k, order_b);
     g.dense_a = g.a, g.dense_b = g.b;
     g.a.order = PAIR_A, g.b.order = PAIR_B;
-    g.small = packed_cut(&at, many, k, PANEL, SPLIT_A);
-    g.inverse = packed_cut(&at, many, blocks * PANEL, PANEL, SPLIT_B);
-    g.panel = packed_cut(&at, many, PANEL, PANEL, SPLIT_B);
+    g.inverse = (float *)cuda_cut(&at, blocks * panel * many);
+    g.panel = (float *)cuda_cut(&at, panel * many);
     for (int first = 0; first < n && !c->failed; first += many) {
         g.n = n - first < many ? n - first : many;
         float *v = t->v.data ? (float *)t->v.data + (int64_t)first * rows * cols : NULL;
