@@ -1,39 +1,66 @@
 /* multiply.cu - products of matrices that a rule's stages need in f32.
  *
- * Contract: op_list.h, optimizers.md 4.8. Both operands are packed (split.h), one product for all matrices, some at a
- * time; towards c, or with a diagonal, in a pass over c behind it. FLOPs: 2 R C k in f32, six times that in bf16.
- * c differs from the C reference's by the order of sums, and by 2^-24 of a product's operands.
+ * Contract: op_list.h, optimizers.md 4.8. Both operands are packed in f16x3, their rows scaled to norms from 1 to 2
+ * (split.h), one product for all matrices, some at a time; a pass over c behind it takes scales back, and does
+ * what is said of c. A product of a matrix by itself is half of one, in rows of 384. FLOPs: 2 R C k in f32, three times that in f16.
+ * c differs from the C reference's by the order of sums, and by 2^-22 of a product's operands.
  */
 #include "gpu.h"
 #include "optim.h"
 #include "split.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, WIDE = 384, TILE = 32 };
 
 struct towards {
-    const float *blend, *whole;
+    const float *blend, *whole, *over_row,
+        *over_col; /* over: scales of (rows) and (cols) a matrix */
     float diagonal;
-    bool sum;
+    bool sum, symmetric; /* symmetric: t holds the lower half alone */
     const struct step_gate *gate;
 };
 
-/* c <- what m says of the product t, matrix blockIdx.y. */
-static __global__ void __launch_bounds__(THREADS)
-    finish(float *c, const float *t, int64_t count, int cols, struct towards m)
+__device__ __forceinline__ void finish_one(float *at, float x, float blend, bool diagonal,
+                                           const struct towards &m)
 {
-    int64_t base = blockIdx.y * count;
+    x = m.sum ? x : mul(blend, x);
+    if (m.blend)
+        x = fmaf(1 - blend, *at, x);
+    *at = x + (diagonal ? m.diagonal : 0);
+}
+
+/* c <- what m says of the product t, which may be c, of matrix blockIdx.z: a block has a tile. */
+static __global__ void __launch_bounds__(THREADS)
+    finish(float *c, const float *t, int rows, int cols, struct towards m)
+{
+    __shared__ float tile[TILE][TILE + 1];
+    int r0 = blockIdx.y * TILE, c0 = blockIdx.x * TILE;
+    int64_t base = (int64_t)blockIdx.z * rows * cols;
+    const float *over_row = m.over_row + (int64_t)blockIdx.z * rows;
+    const float *over_col = m.over_col + (int64_t)blockIdx.z * cols;
     float blend = m.blend ? *m.blend : 1;
 
-    if (m.gate && m.gate->skip)
+    if ((m.gate && m.gate->skip) || (m.symmetric && c0 > r0))
         return;
-    if (m.whole && m.whole[blockIdx.y] == 0)
+    if (m.whole && m.whole[blockIdx.z] == 0)
         blend = 1;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
-         i += (int64_t)gridDim.x * THREADS) {
-        float x = m.sum ? t[base + i] : mul(blend, t[base + i]);
-        if (m.blend)
-            x = fmaf(1 - blend, c[base + i], x);
-        c[base + i] = x + (i / cols == i % cols ? m.diagonal : 0);
+    for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
+        int row = r0 + i / TILE, col = c0 + i % TILE;
+        if (row >= rows || col >= cols)
+            continue;
+        int64_t at = base + (int64_t)row * cols + col;
+        float x = t[at] * over_row[row] * over_col[col];
+        tile[i / TILE][i % TILE] = x;
+        if (!m.symmetric || col <= row)
+            finish_one(c + at, x, blend, row == col, m);
+    }
+    if (!m.symmetric)
+        return;
+    __syncthreads();
+    for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
+        int row = c0 + i / TILE, col = r0 + i % TILE; /* above the diagonal */
+        if (row < rows && col < cols && row < col)
+            finish_one(c + base + (int64_t)row * cols + col, tile[i % TILE][i / TILE], blend, false,
+                       m);
     }
 }
 
@@ -44,38 +71,62 @@ void gpu_multiply(struct ops *o, struct tensor out, struct tensor a, struct tens
     int rows = (int)(out.rows / n), cols = (int)out.cols;
     int k = (int)(m->ta ? a.rows / n : a.cols);
     int64_t count = (int64_t)rows * cols, size_a = (int64_t)rows * k, size_b = (int64_t)cols * k;
-    bool behind = m->blend || m->diagonal != 0 || m->gate;
+    bool symmetric = a.data == b.data && m->ta != m->tb && rows == cols;
     assert(tensor_count(a) == n * size_a && tensor_count(b) == n * size_b);
     if (c->failed || out.rows == 0 ||
         !CUDA_NEED(c, out.dtype == DT_F32 && a.dtype == DT_F32 && b.dtype == DT_F32,
                    "operands must be f32"))
         return;
-    size_t each = packed_bytes(1, rows, k, SPLIT_A) + packed_bytes(1, cols, k, SPLIT_B) +
-                  (behind ? cuda_round(4 * (size_t)count) : 0);
+    bool apart = m->blend || m->gate || symmetric; /* the product is not in c */
+    size_t lines[2] = { cuda_round(4 * (size_t)rows), cuda_round(4 * (size_t)cols) };
+    size_t each = packed_bytes(1, rows, k, PAIR_A) + packed_bytes(1, cols, k, PAIR_B) +
+                  2 * (lines[0] + lines[1]) + (apart ? cuda_round(4 * (size_t)count) : 0);
     int many = split_at_once(n, each);
     char *at = (char *)cuda_workspace(c, each * many);
     if (!at)
         return;
-    struct packed pa = packed_cut(&at, many, rows, k, SPLIT_A);
-    struct packed pb = packed_cut(&at, many, cols, k, SPLIT_B);
+    struct packed pa = packed_cut(&at, many, rows, k, PAIR_A);
+    struct packed pb = packed_cut(&at, many, cols, k, PAIR_B);
+    struct scales scales[2];
+    for (int i = 0; i < 2; i++) {
+        scales[i].by = (float *)cuda_cut(&at, lines[i] * many);
+        scales[i].over = (float *)cuda_cut(&at, lines[i] * many);
+    }
     float alpha = m->alpha == 0 ? 1 : (float)m->alpha;
-    for (int first = 0; first < n; first += many) {
+    for (int first = 0; first < n && !c->failed; first += many) {
         int some = n - first < many ? n - first : many;
-        float *to = (float *)out.data + first * count, *t = behind ? (float *)at : to;
-        pack(c, pa, 0, 0,
-             { (const float *)a.data + first * size_a, m->ta ? rows : k, size_a, rows, k, m->ta },
-             some);
-        pack(c, pb, 0, 0,
-             { (const float *)b.data + first * size_b, m->tb ? k : cols, size_b, cols, k, !m->tb },
-             some);
-        packed_product(c, t, cols, count, pa, 0, rows, pb, 0, cols, 0, pa.chunks, alpha, false,
-                       some);
-        if (!behind || c->failed)
-            continue;
-        struct towards how = { m->blend, m->whole ? m->whole + first : NULL, (float)m->diagonal,
-                               m->sum, m->gate };
-        dim3 grid = matrices_grid(c, count, THREADS, some);
-        finish<<<grid, THREADS, 0, c->stream>>>(to, t, count, cols, how);
+        float *to = (float *)out.data + first * count, *t = apart ? (float *)at : to;
+        struct unpacked fa = {
+            (const float *)a.data + first * size_a, m->ta ? rows : k, size_a, rows, k, m->ta
+        };
+        struct unpacked fb = {
+            (const float *)b.data + first * size_b, m->tb ? k : cols, size_b, cols, k, !m->tb
+        };
+        scale_rows(c, scales[0], fa, some);
+        fa.by_row = scales[0].by, fa.by_stride = rows;
+        if (symmetric) {
+            pack_both(c, pa, pb, 0, 0, fa, some);
+            for (int r = 0; r < rows; r += WIDE) {
+                int w = min((int)WIDE, rows - r);
+                packed_product(c, t + (int64_t)r * cols, cols, count, pa, r, w, pb, 0, r + w, 0,
+                               pa.chunks, alpha, false, some);
+            }
+        } else {
+            pack(c, pa, 0, 0, fa, some);
+            scale_rows(c, scales[1], fb, some);
+            fb.by_row = scales[1].by, fb.by_stride = cols;
+            pack(c, pb, 0, 0, fb, some);
+            packed_product(c, t, cols, count, pa, 0, rows, pb, 0, cols, 0, pa.chunks, alpha, false,
+                           some);
+        }
+        if (c->failed)
+            return;
+        struct towards how = { m->blend,           m->whole ? m->whole + first : NULL,
+                               scales[0].over,     scales[!symmetric].over,
+                               (float)m->diagonal, m->sum,
+                               symmetric,          m->gate };
+        finish<<<dim3(div_up(cols, TILE), div_up(rows, TILE), some), THREADS, 0, c->stream>>>(
+            to, t, rows, cols, how);
         CUDA_LAUNCHED(c);
     }
 }

@@ -1,9 +1,10 @@
 /* split.cu - see split.h.
  *
  * pack: a block packs 32 rows of one chunk, through shared memory, so that it reads x along its rows or columns as
- * they lie. Bytes an element: 4, and 12 an order, 6 of PAIR, 2 of SPLIT_ONE.
+ * they lie; scale_rows reads 32 rows so, too. Bytes an element: 4, and 12 an order, 6 of PAIR, 2 of SPLIT_ONE.
  */
 #include "split.h"
+#include "vec.h"
 
 enum { THREADS = 256, ROWS = 32, SUM_PARTS = 48 };
 
@@ -45,6 +46,60 @@ static __global__ void __launch_bounds__(THREADS)
         if (also.data)
             put_parts(also.data + at, also.order, a, b);
     }
+}
+
+/* A block has 32 rows of a matrix, and reads them as they lie. */
+static __global__ void __launch_bounds__(THREADS)
+    scale_rows_kernel(struct scales to, struct unpacked from)
+{
+    enum { WARPS = THREADS / 32 };
+    __shared__ float sums[ROWS][WARPS + 1], tops[ROWS][WARPS + 1];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * ROWS;
+    const float *x = from.x + (int64_t)blockIdx.y * from.stride;
+    const float *by_col = from.by_col + (int64_t)blockIdx.y * from.by_stride;
+
+    for (int r = from.turned ? lane : warp; r < ROWS; r += from.turned ? ROWS : WARPS) {
+        float sum = 0, top = 0;
+        int row = first + r, begin = from.lower && from.turned ? first : 0;
+#pragma unroll 8
+        for (int col = begin + (from.turned ? warp : lane); col < from.cols;
+             col += from.turned ? WARPS : 32) {
+            bool inside =
+                row < from.rows && (!from.lower || (from.turned ? row <= col : col <= row));
+            float at = inside ? x[from.turned ? col * from.ld + row : row * from.ld + col] : 0;
+            if (from.by_col)
+                at *= by_col[col];
+            sum = fmaf(at, at, sum), top = fmaxf(top, fabsf(at));
+        }
+        if (!from.turned)
+            sum = warp_sum(sum), top = warp_max(top);
+        if (from.turned || lane == 0)
+            sums[r][from.turned ? warp : 0] = sum, tops[r][from.turned ? warp : 0] = top;
+    }
+    __syncthreads();
+    int row = first + threadIdx.x;
+    if (threadIdx.x >= ROWS || row >= from.rows)
+        return;
+    float sum = 0, top = 0;
+    for (int i = 0; i < (from.turned ? WARPS : 1); i++)
+        sum += sums[threadIdx.x][i], top = fmaxf(top, tops[threadIdx.x][i]);
+    float by = scale_of(sum);
+    if (!(sum > 1e-30f && sum < 1e30f)) { /* squares may be none */
+        int e = 1;
+        if (top > 0 && top < INFINITY)
+            frexpf(top, &e);
+        by = ldexpf(1, max(-126, min(126, 1 - e)));
+    }
+    int64_t at = (int64_t)blockIdx.y * from.rows + row;
+    to.by[at] = by, to.over[at] = 1 / by;
+}
+
+void scale_rows(struct cuda_ops *c, const struct scales &to, const struct unpacked &from, int n)
+{
+    if (c->failed || from.rows == 0 || n == 0)
+        return;
+    scale_rows_kernel<<<dim3(div_up(from.rows, ROWS), n), THREADS, 0, c->stream>>>(to, from);
+    CUDA_LAUNCHED(c);
 }
 
 void pack_both(struct cuda_ops *c, const struct packed &a, const struct packed &b, int row0,

@@ -72,6 +72,13 @@ struct unpacked {
     int64_t by_stride; /* from one matrix's numbers to the next one's */
 };
 
+/* Powers of two that lines are multiplied by, and their reciprocals: a number a line. */
+struct scales {
+    float *by, *over;
+};
+
+/* Makes the scales with which op(x)'s rows, without by_row, have norms from 1 to 2; of a row of zeros 1. */
+void scale_rows(struct cuda_ops *c, const struct scales &to, const struct unpacked &from, int n);
 /* Packs n matrices into the rows from row0 on and the chunks from chunk0 on. */
 void pack(struct cuda_ops *c, const struct packed &to, int row0, int chunk0,
           const struct unpacked &from, int n);
@@ -82,6 +89,15 @@ void pack_both(struct cuda_ops *c, const struct packed &a, const struct packed &
 void packed_product(struct cuda_ops *c, float *out, int64_t ld, int64_t stride,
                     const struct packed &a, int row_a, int rows_a, const struct packed &b,
                     int row_b, int rows_b, int first, int last, float alpha, bool add, int n);
+
+/* Returns the power of two whose square takes x into [1,4), or 1. */
+__device__ __forceinline__ float scale_of(float x)
+{
+    int e = 2;
+    if (x > 0 && x < INFINITY)
+        frexpf(x, &e);
+    return ldexpf(1, -((e - 1) >> 1));
+}
 
 /* Writes the parts of two neighbouring numbers, which begin at `out` in a chunk's first part, in a packed operand's order. */
 __device__ __forceinline__ void put_parts(uint16_t *out, enum split_order order, float a, float b)

@@ -2,13 +2,14 @@
  *
  * Contract: op_list.h, optimizers.md 4.8. S = G G', G lower; G' is upper, so S and G have the same Q-factor:
  * G' G = H H', q = G H^-T, and H' H = q' S q is the next S; the basis Q q is Q G H^-T. Products are packed ones (split.h),
- * f16x3 where lines have been scaled, by powers of two, to sizes near 1: S and T = G' G by their diagonals, so that their
- * factors' rows have norms from 1 to 2, and factors' columns, of which products are made, by their norms. Inverses
- * of diagonal blocks, whose sizes are not known, and a dense S are in bf16x6. Some matrices at a time, for which the launches are
- *     order          the falling diagonal's order, lines' scales, and the least pivot of each line    a block a matrix
+ * f16x3 of lines that powers of two have scaled to sizes near 1: S by its diagonal, so that rows of G have norms from 1
+ * to 2, factors' columns, of which Gram matrices are made, by their norms, so that T and its factor have such rows, too.
+ * What comes of a dense S is in bf16x6, products by diagonal blocks' inverses in f32. Some matrices at a time, for which
+ * the launches are
+ *     order          the falling diagonal's order, lines' scales, and the least pivot of each line
  *     gather         S, v and Q in that order
- *     cholesky       columns of 128 from the left: `factor` of the diagonal block, which also inverts it, the product
- *                    by that inverse; products of what is factored, of 384 columns at a time and inside of these
+ *     cholesky       columns of 128 from the left: products of what is factored, for 384 columns at a time and inside of
+ *                    these; `factor` of the diagonal block, which also inverts it; the product by that inverse
  *     gram           G' G and H' H, lower halves in rows of 384, whose columns begin at the diagonal
  *     solve          Q G H^-T, columns as cholesky's, in place
  *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, rounded to bf16
@@ -27,11 +28,6 @@
 #include "vec.h"
 
 enum { THREADS = 256, PANEL = CHUNK, WIDE = 3 * PANEL, LINES = 8 };
-
-/* Powers of two that lines are multiplied by, and their reciprocals: a number a line. */
-struct scales {
-    float *by, *over;
-};
 
 /* A group of matrices at work. */
 struct group {
@@ -55,15 +51,6 @@ __device__ __forceinline__ float key_of(float x) { return x == x ? x : -INFINITY
 __device__ __forceinline__ float least_pivot(float at, int k)
 {
     return fmaxf(fmaxf(0x1p-19f, 0x1p-25f * k) * at, 1e-30f);
-}
-
-/* Returns the power of two whose square takes x into [1,4), or 1. */
-__device__ __forceinline__ float scale_of(float x)
-{
-    int e = 2;
-    if (x > 0 && x < INFINITY)
-        frexpf(x, &e);
-    return ldexpf(1, -((e - 1) >> 1));
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -425,44 +412,14 @@ static void gram(const struct group &g, float *to, bool lower)
     }
 }
 
-/* Makes the scales of x's columns, of which lines are multiplied by row_by, x lower: their norms become 1 to 2. A block
- * has 32 columns of a matrix. */
-static __global__ void __launch_bounds__(THREADS)
-    scale_columns(struct scales to, const float *x, const float *row_by, int k)
-{
-    enum { SLICES = THREADS / 32 };
-    __shared__ float sums[SLICES][32];
-    int slice = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * 32;
-    int col = first + lane;
-    float sum = 0;
-
-    x += (int64_t)blockIdx.y * k * k, row_by += (int64_t)blockIdx.y * k;
-#pragma unroll 8
-    for (int row = first + slice; row < k; row += SLICES) {
-        float at = col <= row ? x[(int64_t)row * k + col] * row_by[row] : 0;
-        sum = fmaf(at, at, sum);
-    }
-    sums[slice][lane] = sum;
-    __syncthreads();
-    if (slice || col >= k)
-        return;
-    for (int i = 1; i < SLICES; i++)
-        sum += sums[i][lane];
-    float by = scale_of(sum);
-    to.by[(int64_t)blockIdx.y * k + col] = by, to.over[(int64_t)blockIdx.y * k + col] = 1 / by;
-}
-
 /* to's lower half = x' x of a factor x, whose rows have the scales `rows`; the columns' are made. g.a and g.b hold x'. */
-static void gram_of_factor(const struct group &g, float *to, const float *x, struct scales rows,
-                           struct scales columns)
+static void gram_of_factor(const struct group &g, float *to, const float *x,
+                           const struct scales &rows, const struct scales &columns)
 {
-    if (g.c->failed)
-        return;
-    scale_columns<<<dim3(div_up(g.k, 32), g.n), THREADS, 0, g.c->stream>>>(columns, x, rows.over,
-                                                                           g.k);
-    CUDA_LAUNCHED(g.c);
-    pack_both(g.c, g.a, g.b, 0, 0,
-              { x, g.k, g.stride, g.k, g.k, true, true, columns.by, rows.over, g.k }, g.n);
+    struct unpacked from = { x, g.k, g.stride, g.k, g.k, true, true, NULL, rows.over, g.k };
+    scale_rows(g.c, columns, from, g.n);
+    from.by_row = columns.by;
+    pack_both(g.c, g.a, g.b, 0, 0, from, g.n);
     gram(g, to, true);
 }
 

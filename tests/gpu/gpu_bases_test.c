@@ -250,6 +250,57 @@ static void test_multiply(int n, int rows, int cols, int k)
     }
 }
 
+/* A matrix by itself, towards one that is not symmetric. */
+static void test_own_product(int n, int lines, int k)
+{
+    real number[1] = { 0.1f };
+    void *cn, *gn;
+    numbers(number, sizeof number, &cn, &gn);
+    for (int how = 0; how < 4; how++) {
+        bool ta = how & 1;
+        struct both c = drawn(DT_F32, (int64_t)n * lines, lines, 1);
+        struct both a = drawn(DT_F32, (int64_t)n * (ta ? k : lines), ta ? lines : k, 1);
+        struct multiply m = { .ta = ta, .tb = !ta, .blend = how > 1 ? cn : NULL, .diagonal = 2 },
+                        w = m;
+        w.blend = how > 1 ? gn : NULL;
+        cpu->multiply(cpu, c.c, a.c, a.c, n, &m), gpu->multiply(gpu, c.g, a.g, a.g, n, &w);
+        if (!CHECK(distance(c) <= 2e-6 + k * 0x1p-26))
+            printf("    own product %d x %d, %d: %.1e\n", lines, k, how, distance(c));
+    }
+}
+
+/* Lines whose sizes differ by 40 decades, and one of zeros, each held to 22 bits of its own size. */
+static void test_sizes(int rows, int cols, int k)
+{
+    struct both a = drawn(DT_F32, rows, k, 1), b = drawn(DT_F32, cols, k, 1);
+    struct both c = blank(DT_F32, rows, cols);
+    double size_a[rows], size_b[cols];
+    for (int which = 0; which < 2; which++) {
+        struct both x = which ? b : a;
+        for (int row = 0; row < x.c.rows; row++) {
+            double sum = 0;
+            for (int i = 0; i < k; i++) {
+                double by = row == 3 ? 0 : pow(10, (double)row / (double)x.c.rows * 40 - 30);
+                set(x.c, (int64_t)row * k + i, by * get(x.c, (int64_t)row * k + i));
+                sum += pow(get(x.c, (int64_t)row * k + i), 2);
+            }
+            (which ? size_b : size_a)[row] = sqrt(sum);
+        }
+        to_gpu(x);
+    }
+    gpu->multiply(gpu, c.g, a.g, b.g, 1, &(struct multiply){ .tb = true });
+    struct tensor now = fetched(c.g);
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < cols; j++) {
+            double sum = 0;
+            for (int i = 0; i < k; i++)
+                sum += get(a.c, (int64_t)r * k + i) * get(b.c, (int64_t)j * k + i);
+            double off = fabs(get(now, (int64_t)r * cols + j) - sum);
+            CHECK(off <= (0x1p-21 + k * 0x1p-26) * size_a[r] * size_b[j] + 1e-44);
+        }
+    free(now.data);
+}
+
 /* -- by elements and lines -------------------------------------------------------------------------- */
 
 static void test_lines(int n, int rows, int cols)
@@ -369,6 +420,10 @@ int main(void)
     if (check_of("multiply")) {
         test_multiply(3, 40, 24, 33);
         test_multiply(2, 1, 130, 257);
+        test_own_product(3, 40, 33);
+        test_own_product(1, 500, 70);
+        test_sizes(40, 24, 33);
+        test_sizes(33, 40, 257);
         if (!small)
             test_multiply(2, 300, 768, 3072);
         clear();
