@@ -16,6 +16,7 @@ static __global__ void __launch_bounds__(THREADS)
     const float *x = from.x + (int64_t)blockIdx.z * from.stride;
     const float *by_row = from.by_row + (int64_t)blockIdx.z * from.by_stride;
     const float *by_col = from.by_col + (int64_t)blockIdx.z * from.by_stride;
+    const int *order = from.order + (int64_t)blockIdx.z * from.by_stride;
 
 #pragma unroll
     for (int e = 0; e < ROWS * CHUNK / THREADS; e++) {
@@ -25,7 +26,8 @@ static __global__ void __launch_bounds__(THREADS)
         bool inside = row < from.rows && col < from.cols;
         if (from.lower)
             inside = inside && (from.turned ? row <= col : col <= row);
-        float at = inside ? x[from.turned ? col * from.ld + row : row * from.ld + col] : 0;
+        int source = from.order && inside ? order[col] : col;
+        float at = inside ? x[from.turned ? col * from.ld + row : row * from.ld + source] : 0;
         if (from.by_row && inside)
             at *= by_row[row];
         if (from.by_col && inside)

@@ -69,7 +69,8 @@ struct unpacked {
     bool lower; /* what is stored above x's diagonal counts as 0 */
     const float *by_row,
         *by_col; /* NULL, or numbers that op(x)'s rows and columns are multiplied by */
-    int64_t by_stride; /* from one matrix's numbers to the next one's */
+    int64_t by_stride; /* from one matrix's numbers, and order, to the next one's */
+    const int *order; /* NULL, or which of x's columns each is; not turned */
 };
 
 /* Powers of two that lines are multiplied by, and their reciprocals: a number a line. */

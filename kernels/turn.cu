@@ -7,7 +7,7 @@
  * What comes of a dense S is in bf16x6, products by diagonal blocks' inverses in f32. Some matrices at a time, for which
  * the launches are
  *     order          the falling diagonal's order, lines' scales, and the least pivot of each line
- *     gather         S, v and Q in that order
+ *     gather         S and v in that order; Q comes to it where it is packed
  *     cholesky       columns of 128 from the left: products of what is factored, for 384 columns at a time and inside of
  *                    these; `factor` of the diagonal block, which also inverts it; the product by that inverse
  *     gram           G' G and H' H, lower halves in rows of 384, whose columns begin at the diagonal
@@ -99,17 +99,16 @@ static __global__ void __launch_bounds__(THREADS) bound_lines(float *bound, cons
         bound[(int64_t)blockIdx.x * k + i] = least_pivot(s[(int64_t)i * (k + 1)], k);
 }
 
-/* to = x with columns in the order, and with `by` rows, too, both multiplied by their numbers: a block a row. */
+/* to = s with rows and columns in the order, multiplied by their numbers: a block a row. */
 static __global__ void __launch_bounds__(THREADS)
-    gather(float *to, const float *x, const int *order, const float *by, int k)
+    gather(float *to, const float *s, const int *order, const float *by, int k)
 {
     int64_t at = (int64_t)blockIdx.y * k * k, lines = (int64_t)blockIdx.y * k;
-    float row_by = by ? by[lines + blockIdx.x] : 1;
-    order += lines;
-    x += at + (int64_t)(by ? order[blockIdx.x] : blockIdx.x) * k;
+    order += lines, by += lines;
+    s += at + (int64_t)order[blockIdx.x] * k;
     to += at + (int64_t)blockIdx.x * k;
     for (int i = threadIdx.x; i < k; i += THREADS)
-        to[i] = by ? x[order[i]] * row_by * by[lines + i] : x[order[i]];
+        to[i] = s[order[i]] * by[blockIdx.x] * by[i];
 }
 
 /* v's rows, or columns, in the order: a block takes LINES lines along them through shared memory. */
@@ -474,14 +473,6 @@ static void launch_mirror(const struct group &g, float *to, const float *x, cons
     CUDA_LAUNCHED(g.c);
 }
 
-static void launch_gather(const struct group &g, float *to, const float *x, const float *by)
-{
-    if (g.c->failed)
-        return;
-    gather<<<dim3(g.k, g.n), THREADS, 0, g.c->stream>>>(to, x, g.order, by, g.k);
-    CUDA_LAUNCHED(g.c);
-}
-
 /* x1 <- q' s q of a dense s, of whose lines' sizes nothing is known. */
 static void see_dense(const struct group &g, const float *s, const float *q)
 {
@@ -525,11 +516,11 @@ static void orthogonal(const struct group &g)
     clean(g);
 }
 
-/* x0 <- q G, G' packed in g.b. */
+/* x0 <- q G, q's columns in the order, G' packed in g.b. */
 static void times_factor(const struct group &g, const float *q)
 {
-    launch_gather(g, g.x2, q, NULL);
-    pack(g.c, g.a, 0, 0, { g.x2, g.k, g.stride, g.k, g.k }, g.n);
+    pack(g.c, g.a, 0, 0, { q, g.k, g.stride, g.k, g.k, false, false, NULL, NULL, g.k, g.order },
+         g.n);
     for (int first = 0; first < g.k; first += WIDE)
         packed_product(g.c, g.x0 + first, g.k, g.stride, g.a, 0, g.k, g.b, first,
                        min((int)WIDE, g.k - first), first / CHUNK, g.a.chunks, 1, false, g.n);
@@ -549,7 +540,8 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
     order_lines<<<dim3(g.n, div_up(g.k, THREADS)), THREADS, g.k * sizeof(float), c->stream>>>(
         g.order, g.bound, g.lift, g.rows, seen, g.k, t->sort, t->dense);
     CUDA_LAUNCHED(c);
-    launch_gather(g, g.x0, seen, g.rows.by);
+    gather<<<dim3(g.k, g.n), THREADS, 0, c->stream>>>(g.x0, seen, g.order, g.rows.by, g.k);
+    CUDA_LAUNCHED(c);
     if (t->sort && v && !c->failed) {
         int others = t->right ? rows : cols, bytes = LINES * g.k * (int)sizeof(float);
         if (!CUDA_TRY(c, cudaFuncSetAttribute(sort_second,
