@@ -4,7 +4,7 @@
  *
  * One op alone; plans: polar, and the ways to cut its products; normuon: all of its ops, one bank
  * after the other and in branches; adam: with each form of its numbers beside a copy, worst first;
- * soap: its ops on track 3's banks, and all of a step; FLOPs are six times the definition's.
+ * soap: its ops on track 3's banks, and all of a step; FLOPs are three times the definition's.
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
@@ -831,7 +831,7 @@ static void bench_soap(void)
     static const int64_t shape[][3] = { { 12, 768, 768 }, { 12, 3072, 768 } };
     static const int times_of[] = { 4, 2 }; /* q, k, v, o; up, down */
     real given[2] = { 0.1f, 1e-8f };
-    double sum = 0, SIX = 6; /* products of bf16 for one of f32 */
+    double sum = 0, THREE = 3; /* products of f16 for one of f32 */
     char name[80];
 
     for (int i = 0; i < 2; i++) {
@@ -846,16 +846,16 @@ static void bench_soap(void)
         for (int side = 0; side < 2; side++) {
             snprintf(name, sizeof name, "turn %d of %d", n, (int)(side ? k : r));
             row(name, time_of(1, [&](int) { turn_side(b, side); }), 0,
-                SIX * n * 16.0 / 3 * cubes[side]);
+                THREE * n * 16.0 / 3 * cubes[side]);
         }
         snprintf(name, sizeof name, "rotate %d of %dx%d", n, (int)r, (int)k);
         row(name, time_of(1, [&](int) { rotate(b, b.p, b.g, false); }), 0,
-            SIX * n * 2 * r * k * (r + k));
+            THREE * n * 2 * r * k * (r + k));
         snprintf(name, sizeof name, "covariances of %d of %dx%d", n, (int)r, (int)k);
-        row(name, time_of(1, [&](int) { grow(b, numbers); }), 0, SIX * n * r * k * (r + k));
+        row(name, time_of(1, [&](int) { grow(b, numbers); }), 0, THREE * n * r * k * (r + k));
         snprintf(name, sizeof name, "soap %d of %dx%d", n, (int)r, (int)k);
         times t = time_of(1, [&](int) { soap_once(b, numbers); });
-        row(name, t, 0, SIX * n * (16.0 / 3 * (cubes[0] + cubes[1]) + 7 * r * k * (r + k)));
+        row(name, t, 0, THREE * n * (16.0 / 3 * (cubes[0] + cubes[1]) + 7 * r * k * (r + k)));
         sum += times_of[i] * t.median;
     }
     printf("soap of track 3's 72 matrices: %.1f ms\n", sum / 1000);
