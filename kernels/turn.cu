@@ -13,7 +13,7 @@
  *     gram           G' G and H' H, lower halves in rows of 384, whose columns begin at the diagonal
  *     solve          Q G H^-T, columns as cholesky's, in place
  *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, rounded to bf16
- * r is the greater of 2^-19 and k 2^-25, what a sum of k products loses: tensor cores cut each of its 3 k / 16 additions
+ * r is the greater of 2^-19 and k 2^-26, what a sum of k products loses: tensor cores cut each of its 3 k / 16 additions
  * off. Gradients' covariances span 15 decades and more, so that their last lines are that noise, and columns of G that
  * depend on others would leave q without a direction. So S is lifted, by 2^-24 of its largest s_jj (1e-24 at least; r / 8
  * of a dense S, whose noise does not fall with its lines), which H' H gives back, and the diagonals of G' G and X'X by
@@ -50,7 +50,7 @@ __device__ __forceinline__ float key_of(float x) { return x == x ? x : -INFINITY
 /* Returns the bound of a pivot in a line whose diagonal is `at`, of k. */
 __device__ __forceinline__ float least_pivot(float at, int k)
 {
-    return fmaxf(fmaxf(0x1p-19f, 0x1p-25f * k) * at, 1e-30f);
+    return fmaxf(fmaxf(0x1p-19f, 0x1p-26f * k) * at, 1e-30f);
 }
 
 static __global__ void __launch_bounds__(THREADS)

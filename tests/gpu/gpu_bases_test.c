@@ -1,7 +1,7 @@
 /* gpu_bases_test.c - products, turns of bases and what else the stages soap, klsoap and covpower do, on a GPU
  * against the plain C ops.
  *
- * The C op turns by Householder's factor in double, the GPU by Cholesky factors and products in 24 bits. Bounds of a
+ * The C op turns by Householder's factor in double, the GPU by Cholesky factors and products in 22 bits. Bounds of a
  * turn, as |gpu - cpu| / |cpu|: 1e-5 where the condition of S, its diagonal scaled to 1, is near 1, growing with it; S
  * itself, which is a similarity, and |Q'Q - I| stay near rounding. Where S is singular Q-factors differ, and what
  * they stand for, Q S Q', is compared. BASES_LARGE=1: 50 steps with sides of
@@ -35,8 +35,8 @@ static double lost_angles(struct both q, int n)
     return most;
 }
 
-/* Return what a turn of k lines may leave of Q'Q - I, and of S: sums in f32, of which a GPU's products lose 2^-25 in
- * each of their 6 k / 16 additions. */
+/* Return what a turn of k lines may leave of Q'Q - I, and of S: sums in f32, of which a GPU's products lose 2^-24 at
+ * most in each of their 3 k / 16 additions. */
 static double angles_of(int k) { return 3e-6 + k * 0x1p-26; }
 static double rounding_of(int k) { return 1e-5 + k * 0x1p-25; }
 
