@@ -4,8 +4,8 @@
  * The C op turns by Householder's factor in double, the GPU by Cholesky factors and products in 22 bits. Bounds of a
  * turn, as |gpu - cpu| / |cpu|: 1e-5 where the condition of S, its diagonal scaled to 1, is near 1, growing with it; S
  * itself, which is a similarity, and |Q'Q - I| stay near rounding. Where S is singular Q-factors differ, and what
- * they stand for, Q S Q', is compared. BASES_LARGE=1: 50 steps with sides of
- * 768, 3 with 3072, of which the C op takes some ten seconds each. Exit 77 without a GPU.
+ * they stand for, Q S Q', is compared. BASES_LARGE=N: 50 steps with sides of
+ * 768, N with 3072, of which the C op takes some ten seconds each. Exit 77 without a GPU.
  */
 #include "gpu_pair.h"
 #include "ops/eigen.h"
@@ -416,7 +416,8 @@ int main(void)
 {
     if (!pair_begin())
         return pair_end();
-    bool small = check_small(), large = getenv("BASES_LARGE") != NULL;
+    bool small = check_small();
+    int large = getenv("BASES_LARGE") ? atoi(getenv("BASES_LARGE")) : 0;
     if (check_of("multiply")) {
         test_multiply(3, 40, 24, 33);
         test_multiply(2, 1, 130, 257);
@@ -444,7 +445,7 @@ int main(void)
         if (large) {
             test_steps(768, 4, large_ones, 50);
             clear();
-            test_steps(3072, 4, large_ones, 3);
+            test_steps(3072, 4, large_ones, large);
             clear();
         }
         test_skipped(2, 40);
