@@ -183,7 +183,19 @@ for i in 0 1 2 3; do FEW+=(-s "stages.$i=512 3 256 $([ $i = 3 ] && echo - || ech
             cat "$BATS_TEST_TMPDIR/run/err"
         done
     done >"$BATS_TEST_TMPDIR/runs"
-    printf '%s -q --continue -o '"$BATS_TEST_TMPDIR"'/run -d s --gpus 1 --set=seed=1\n' 0 5 1 7 0 5 | diff - "$BATS_TEST_TMPDIR/runs"
+    printf '%s -q -d s --continue -o '"$BATS_TEST_TMPDIR"'/run --gpus 1 --set=seed=1\n' 0 5 1 7 0 5 | diff - "$BATS_TEST_TMPDIR/runs"
+    # a log without checkpoints; nothing behind UNTIL
+    sed -i 's/>&2//' "$BATS_TEST_TMPDIR/bin/gpt-train"
+    SHARDS=s GPUS=1 SLOT=0 CHECKPOINTS=0 GPT_BIN=$BATS_TEST_TMPDIR/bin run --separate-stderr examples/sweep.sh --run "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 0 ]
+    [ "$(cat "$BATS_TEST_TMPDIR/run/log.txt")" = "0 -q -d s --gpus 1 --set=seed=1" ]
+    rm "$BATS_TEST_TMPDIR/run/log.txt"
+    for seconds in -1 100; do
+        SHARDS=s GPUS=1 SLOT=0 CHECKPOINTS=0 UNTIL=$(($(date +%s) + seconds)) GPT_BIN=$BATS_TEST_TMPDIR/bin \
+            run --separate-stderr examples/sweep.sh --run "$BATS_TEST_TMPDIR/run"
+        [ "$status" -eq 0 ]
+        [ "$(ls "$BATS_TEST_TMPDIR/run" | grep -c log.txt)" -eq $((seconds > 0)) ]
+    done
     # and races of GPUs are no CPU's
     GPUS=1 GPT_BIN=$BATS_TEST_TMPDIR/bin CHOOSE=1 FRESH=2 run --separate-stderr examples/race.sh 'muon 0.1 rules.matrices=lr RATE | step'
     [ "$status" -eq 1 ]
@@ -370,14 +382,14 @@ settings_of() {
         grep -qE "^rule matrices = (lr ${rates%%,*} |nor )" "$BATS_TEST_TMPDIR/plan"
         n=$((n + 1))
     done < <(lines_of examples/race.lines examples/aol.lines examples/keys.lines examples/soap.lines)
-    [ $n -ge 43 ]
+    [ $n -ge 44 ]
 }
 
 # Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
-@test "tiny.lines, rounding.lines: each runs, and its losses are not the baseline's" {
+@test "tiny.lines, rounding.lines, those of record 61: each runs, and its losses are not the baseline's" {
     n=0
     declare -A base
-    narrow=(model.head_dim=8 model.mlp_width=64 schedule.extension=0 data.val_tokens=256 data.val_chunk=256
+    narrow=(model.head_dim=8 model.mlp_width=64 model.vocab=272 data.bos=256 data.chunks=1 schedule.extension=0 data.val_tokens=256 data.val_chunk=256
             "stages.2=256 8 128 1.73 1" "stages.3=256 8 128 - 1")
     while read -r name rate settings; do
         if [ "$name" = '*' ]; then
@@ -385,20 +397,20 @@ settings_of() {
             every=("${set[@]}")
             continue
         fi
-        [ "$rate" = - ]
-        settings_of - "$settings"
+        settings=${settings//131072 3 2048/256 3 128}                   # record 61's stages
+        settings_of "${rate%%,*}" "${settings//262144 7 2048/256 7 128}"
         case $settings in *stages*) stages=() ;; *) stages=("stages.0=256 3 128 1 1,0.5,0.25>0" "stages.1=256 7 128 1.52 1,0.5>0") ;; esac
         case $settings in *gpu-path* | *head_block*) continue ;; esac   # they act on a GPU
         echo "$name"
         for steps in 8 16; do
-            case $steps$name in *tiny | 16untie* | 8[!u]*) ;; *) continue ;; esac
+            case $steps$name in *tiny | *record-61 | 16untie* | 8[!u]*) ;; *) continue ;; esac
             "$GPT_BIN/gpt-train" -q --threads 1 -d "$OUT/shards" "${every[@]}" "${set[@]}" "${narrow[@]/#/--set=}" \
                 "${stages[@]/#/--set=}" --set=schedule.steps=$steps >"$BATS_TEST_TMPDIR/log"
             losses=$(sed -n 's/^step:\([0-9]*\).* \(train_loss\|val_loss\):\([0-9.]*\).*/\1 \3/p' "$BATS_TEST_TMPDIR/log")
             [ "$(wc -l <<<"$losses")" -eq $((steps + 1)) ]
-            if [ "$name" = tiny ]; then base[$steps]=$losses; else [ "$losses" != "${base[$steps]}" ]; fi
+            if [[ $name = tiny || $name = record-61 || $name = five ]]; then base[$steps]=$losses; else [ "$losses" != "${base[$steps]}" ]; fi
         done
         n=$((n + 1))
-    done < <(lines_of examples/tiny.lines examples/rounding.lines)
-    [ $n -ge 44 ]
+    done < <(lines_of examples/tiny.lines examples/rounding.lines examples/*-61.lines)
+    [ $n -ge 58 ]
 }
