@@ -303,38 +303,28 @@ END
 
 @test "one-batch.sh: a line a rate, its loss below the one before; frozen V is another number; a picture" {
     run --separate-stderr env STEPS=4 BATCHES=2 JOBS=2 examples/one-batch.sh \
-        'mine 0.02,1e6 momentum 0.95 nesterov | polar polar-express | shape | step'
+        'mine 0.02,0.04,1e6 momentum 0.95 nesterov | polar polar-express | shape | step'
     echo "$output $stderr"
     [ "$status" -eq 0 ]
-    [ "${#lines[@]}" -eq 4 ]
+    [ "${#lines[@]}" -eq 5 ]
     before=${lines[0]#\# before: }
     awk -v before="$before" 'NR == 3 { exit !($1 == "mine" && $2 == "0.02" && $3 == 2 && $4 > 0 && $4 < before - 0.01 && $6 < before - 0.01 && $4 != $6) }' <<<"$output"
     awk 'NR == 3 { d = $6 - $4 - $8; exit !(d * d < 1.1e-8 && $5 > 0 && $7 > 0 && $9 > 0) }' <<<"$output"
-    awk -v before="$before" 'NR == 4 { exit !($4 == "nan" || $4 > before) }' <<<"$output"
+    awk -v before="$before" 'NR == 5 { exit !($4 == "nan" || $4 > before) }' <<<"$output"
     [ "$stderr" = "picture: $OUT/one-batch.svg" ]
-    # of each rule one point lies below the loss before, 1e6's does not
-    grep -q "d='M[0-9.]* [0-9.]*'><title>mine+</title>" "$OUT/one-batch.svg"
+    # of each two points lie below the loss before, 1e6's does not
+    for name in mine 'mine, V frozen'; do
+        grep -qE "points='([0-9.]+,[0-9.]+ ){2}'><title>$name</title>" "$OUT/one-batch.svg"
+    done
 }
 
-@test "one-batch.sh: what is not there is said in one line" {
-    RUN=$BATS_TEST_TMPDIR/none run --separate-stderr examples/one-batch.sh
-    [ "$status" -eq 1 ]
-    [ -z "$output" ]
-    [ "$stderr" = "no $OUT/shards or no checkpoint $BATS_TEST_TMPDIR/none: run examples/train-on-text.sh first" ]
-}
-
-@test "curves.awk: curves lie where their numbers say; what is no number is left out" {
-    printf '%s\n' 'a 0.1 2 0.5' 'a 10 1 -' 'a 1 1.5' 'a 100 nan' 'a+ 0.1 3' 'a+ 10 9' |
-        awk -v title=t -v x=rate -v y=loss -v most=4 -f examples/curves.awk >"$BATS_TEST_TMPDIR/c.svg"
-    curve() { grep -o "d='[^']*'><title>$1<" "$BATS_TEST_TMPDIR/c.svg" | cut -d "'" -f 2; }
-    # the frame is 70 to 630 and 330 to 40; losses from 1 to 3
-    [ "$(curve a)" = "M70.0 185.0L350.0 257.5L630.0 330.0" ]
-    [ "$(curve a+)" = "M70.0 40.0" ]
-    grep -q "d='M70.0 257.5V112.5'" "$BATS_TEST_TMPDIR/c.svg"      # 2 - 0.5 to 2 + 0.5
-    run --separate-stderr awk -f examples/curves.awk <<<'a 1 nan'
-    [ "$status" -eq 1 ]
-    [ -z "$output" ]
-    [ "$stderr" = "curves.awk: no numbers" ]
+@test "one-batch.sh, spoil.sh: what is not there is said in one line, of checkpoint.sh" {
+    for e in one-batch spoil; do
+        RUN=$BATS_TEST_TMPDIR/none run --separate-stderr examples/$e.sh
+        [ "$status" -eq 1 ]
+        [ -z "$output" ]
+        [ "$stderr" = "no $OUT/shards or no checkpoint $BATS_TEST_TMPDIR/none: run examples/train-on-text.sh first" ]
+    done
 }
 
 @test "race.sh: a rate for each line, then fresh seeds; more lines go on where it stopped" {
