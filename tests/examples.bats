@@ -362,7 +362,7 @@ settings_of() {
     done < <(sed "s/RATE/$1/g; s/ *; */\n/g" <<<"$2")
 }
 
-@test "race.lines, aol.lines, keys.lines, soap.lines: bench-small can be run with each, at each rate" {
+@test "race.lines, aol.lines, keys.lines, soap.lines, coeffs.lines: bench-small can be run with each, at each rate" {
     n=0
     while read -r name rates settings; do
         [[ $rates =~ ^[0-9.]+(,[0-9.]+){0,4}$ ]]
@@ -371,8 +371,8 @@ settings_of() {
         "$GPT_BIN/gpt-train" --plan -r bench-small "${set[@]}" >"$BATS_TEST_TMPDIR/plan"
         grep -qE "^rule matrices = (lr ${rates%%,*} |nor )" "$BATS_TEST_TMPDIR/plan"
         n=$((n + 1))
-    done < <(lines_of examples/race.lines examples/aol.lines examples/keys.lines examples/soap.lines)
-    [ $n -ge 44 ]
+    done < <(lines_of examples/race.lines examples/aol.lines examples/keys.lines examples/soap.lines examples/coeffs.lines)
+    [ $n -ge 55 ]
 }
 
 # Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
