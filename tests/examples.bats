@@ -375,6 +375,20 @@ settings_of() {
     [ $n -ge 55 ]
 }
 
+@test "qk-84.lines: record 84 can be run with each, which is another plan" {
+    while read -r name rate settings; do
+        if [ "$name" = '*' ]; then
+            settings_of - "$rate $settings"
+            every=("${set[@]}")
+            continue
+        fi
+        settings_of "$rate" "$settings"
+        echo "$name"
+        "$GPT_BIN/gpt-train" --plan "${every[@]}" "${set[@]}" >"$BATS_TEST_TMPDIR/$name"
+    done < <(lines_of examples/qk-84.lines)
+    [ "$(cd "$BATS_TEST_TMPDIR" && md5sum -- record-84 qk-* | cut -d ' ' -f 1 | sort -u | wc -l)" -eq 3 ]
+}
+
 # Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
 @test "tiny.lines, rounding.lines, those of record 61: each runs, and its losses are not the baseline's" {
     n=0
