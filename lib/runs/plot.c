@@ -414,31 +414,36 @@ static void put_scan_curve(const struct spot *s, int n, int i, const struct char
     }
 }
 
-/* Counts the curves, those beyond the styles left out. */
-static int scan_curves(const struct spot *s, int n)
+/* Counts the curves that have an entry in the legend; *more are those beyond. */
+static int scan_entries(const struct spot *s, int n, int *more)
 {
     int curves = 0;
     for (int i = 0; i < n; i++)
         curves += begins(s, i);
-    return curves < CHART_STYLES ? curves : CHART_STYLES;
+    *more = curves > CHART_STYLES ? curves - CHART_STYLES : 0;
+    return curves - *more;
 }
 
 /* Draws curves, and a legend below the panel in columns. */
 static void put_scan(const struct spot *s, int n, const struct chart *p)
 {
-    int curves = scan_curves(s, n), first[CHART_STYLES], k = 0;
-    for (int i = 0; i < n && k < curves; i++)
-        if (begins(s, i))
-            first[k++] = i;
+    int which = 0, more, shown = scan_entries(s, n, &more), x, y;
     chart_axes(p);
-    for (k = 0; k < curves; k++)
-        put_scan_curve(s, n, first[k], p, k);
+    for (int i = 0; i < n; i++)
+        if (begins(s, i))
+            put_scan_curve(s, n, i, p, which++);
     chart_axes_end(p);
-    for (k = 0; k < curves; k++) {
+    for (int i = 0, k = 0; i < n && k <= shown; i++) {
         char name[300];
-        snprintf(name, sizeof name, "%.*s", s[first[k]].length, s[first[k]].name);
-        put_entry(p->f, p->left + k % COLUMNS * (p->width / COLUMNS),
-                  p->top + p->height + BOTTOM + LEGEND * (k / COLUMNS) + 8, k, name, "");
+        if (!begins(s, i))
+            continue;
+        x = p->left + k % COLUMNS * (p->width / COLUMNS);
+        y = p->top + p->height + BOTTOM + LEGEND * (k / COLUMNS) + 8;
+        snprintf(name, sizeof name, "%.*s", s[i].length, s[i].name);
+        if (k++ < shown)
+            put_entry(p->f, x, y, k - 1, name, "");
+        else
+            chart_legend_more(p->f, x, y, more);
     }
 }
 
@@ -482,6 +487,7 @@ static int draw(FILE *f, const struct gather *g, const struct means *m, const st
     enum { END = MEANS_AXES, TIMES, DOTS, SCAN };
     struct losses l[END + 1];
     struct picture p = { .height = 0 };
+    int more;
     for (int i = 0; i < PANELS; i++) {
         p.chart[i] = (struct chart){ .f = f,
                                      .left = LEFT,
@@ -505,7 +511,8 @@ static int draw(FILE *f, const struct gather *g, const struct means *m, const st
     for (int i = 0; i < PANELS; i++)
         place(&p, i, i == SCAN ? 0 : entries(g));
     if (p.has[SCAN])
-        p.height += LEGEND * (scan_curves(spots, g->n) + COLUMNS - 1) / COLUMNS + 8;
+        p.height +=
+            LEGEND * ((scan_entries(spots, g->n, &more) + (more > 0) + COLUMNS - 1) / COLUMNS) + 8;
     if (!p.height)
         p.height = TOP; /* nothing is drawn: an empty picture */
     chart_begin(f, WIDTH, p.height);

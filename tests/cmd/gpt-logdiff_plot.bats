@@ -83,6 +83,9 @@ list() { printf '# %s\nlosses = [%s]\n' "$1" "${2//,/, }"; }
     grep -o "d='M[0-9.]* [0-9.]*V[0-9.]*'" x.svg | head -n 1 | tr "MV'" '   ' | awk '
         function y(v) { return 319 - 285 * (log(v) / log(2.1) + 0.06) / 1.12 }
         { a = $3 - y(1.9); b = $4 - y(2.1); exit !(a * a <= 0.0036 && b * b <= 0.0036) }'
+    for i in $(seq 34); do list "n$i@$i" "1.$i"; done | tool gpt-logdiff -q --plot z.svg -
+    [ "$(grep -c '<polyline' z.svg)" -eq 34 ]
+    grep -q '>+2 more</text>' z.svg
     # one number is none that was varied, but a name
     { list a@1 1.5,1.6; list b 1.4,1.5; } | tool gpt-logdiff -q --plot y.svg -
     run ! grep -q '<polyline' y.svg
