@@ -1,7 +1,7 @@
 /* split.cu - see split.h.
  *
  * pack: a block packs 32 rows of one chunk, through shared memory, so that it reads x along its rows or columns as
- * they lie; scale_rows reads 32 rows so, too. Bytes an element: 4, and 12 an order, 6 of PAIR, 2 of SPLIT_ONE.
+ * they lie; scale_rows reads 32 rows so, too. Bytes an element: 4, and 12 an order, 6 of PAIR, 2 of PAIR_ONE.
  */
 #include "split.h"
 #include "vec.h"

@@ -21,22 +21,17 @@
 #include "host/device.h"
 
 enum { CHUNK = 128, SPLIT_PARTS = 6, PAIR_PARTS = 3, PAIR_LOG = 12 /* f16 hold 2^PAIR_LOG x */ };
-enum split_order {
-    SPLIT_A,
-    SPLIT_B,
-    PAIR_A,
-    PAIR_B,
-    SPLIT_ONE
-}; /* of the parts; ONE: rounded to bf16 alone */
+/* Of the parts; ONE: the greater part of a PAIR alone, 11 bits, on both sides. */
+enum split_order { SPLIT_A, SPLIT_B, PAIR_A, PAIR_B, PAIR_ONE };
 
 struct packed {
     uint16_t *data;
     int rows, chunks; /* of one matrix */
     enum split_order order;
-    __host__ __device__ bool pair() const { return order == PAIR_A || order == PAIR_B; }
+    __host__ __device__ bool pair() const { return order >= PAIR_A; }
     __host__ __device__ int parts() const
     {
-        return order == SPLIT_ONE ? 1 : pair() ? PAIR_PARTS : SPLIT_PARTS;
+        return order == PAIR_ONE ? 1 : pair() ? PAIR_PARTS : SPLIT_PARTS;
     }
     __host__ __device__ int64_t row() const { return (int64_t)chunks * CHUNK * parts(); }
 };
@@ -103,7 +98,7 @@ __device__ __forceinline__ float scale_of(float x)
 /* Writes the parts of two neighbouring numbers, which begin at `out` in a chunk's first part, in a packed operand's order. */
 __device__ __forceinline__ void put_parts(uint16_t *out, enum split_order order, float a, float b)
 {
-    bool pair = order == PAIR_A || order == PAIR_B, second = order == SPLIT_B || order == PAIR_B;
+    bool pair = order >= PAIR_A, second = order == SPLIT_B || order == PAIR_B;
     uint32_t part[3];
 
     if (pair) {
@@ -123,7 +118,7 @@ __device__ __forceinline__ void put_parts(uint16_t *out, enum split_order order,
         }
     uint32_t most = part[0], mid = part[1], least = part[2], *to = (uint32_t *)out;
     const int next = CHUNK / 2; /* words */
-    if (order == SPLIT_ONE) {
+    if (order == PAIR_ONE) {
         to[0] = most;
     } else if (pair) {
         to[0] = second ? most : mid, to[next] = second ? mid : most, to[2 * next] = most;

@@ -12,7 +12,7 @@
  *                    these; `factor` of the diagonal block, which also inverts it; the product by that inverse
  *     gram           G' G and H' H, lower halves in rows of 384, whose columns begin at the diagonal
  *     solve          Q G H^-T, columns as cholesky's, in place
- *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, rounded to bf16
+ *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, both in 11 bits
  * r is the greater of 2^-19 and k 2^-26, what a sum of k products loses: tensor cores cut each of its 3 k / 16 additions
  * off. Gradients' covariances span 15 decades and more, so that their last lines are that noise, and columns of G that
  * depend on others would leave q without a direction. So S is lifted, by 2^-24 of its largest s_jj (1e-24 at least; r / 8
@@ -20,7 +20,7 @@
  * r / 4 of themselves (shifted Cholesky QR, Fukaya and others 2020). A pivot not above its bound, NaN included, becomes the
  * bound, and its column below 0; S = 0 gives q = I. Bounds: r s_jj and 1e-30, of a dense S also r / 16 of the largest.
  * FLOPs a matrix of k lines, in f32: k^3/3 three times, k^3 twice for q and X, k^3/2 twice for the Gram matrices,
- * k^3 for Q G, 9/8 k^3 twice for X'X; 2 k^3 in bf16. Workspace: 24 k^2 bytes a matrix, 36 k^2 with a dense S.
+ * k^3 for Q G, 9/8 k^3 twice for X'X; in one part of f16 are k^3 of X and 2 k^3. Workspace: 24 k^2 bytes a matrix, 36 k^2 with a dense S.
  */
 #include "gpu.h"
 #include "optim.h"
@@ -371,8 +371,8 @@ static void bounded_cholesky(const struct group &g, float *x)
     cholesky(g, x, NULL);
 }
 
-/* x <- x H^-T; g.b holds H packed, g.inverse its diagonal blocks' inverses. */
-static void solve(const struct group &g, float *x)
+/* x <- x H^-T; b holds H packed, g.inverse its diagonal blocks' inverses, and a becomes what was x, packed. */
+static void solve(const struct group &g, float *x, const struct packed &a, const struct packed &b)
 {
     struct cuda_ops *c = g.c;
     int k = g.k;
@@ -381,11 +381,11 @@ static void solve(const struct group &g, float *x)
         int j = first / PANEL, wide = first / WIDE * WIDE, w = min((int)PANEL, k - first);
         float *column = x + first;
         if (first == wide)
-            packed_product(c, column, k, g.stride, g.a, 0, k, g.b, first, min((int)WIDE, k - first),
-                           0, j, -1, true, g.n);
+            packed_product(c, column, k, g.stride, a, 0, k, b, first, min((int)WIDE, k - first), 0,
+                           j, -1, true, g.n);
         else
-            packed_product(c, column, k, g.stride, g.a, 0, k, g.b, first, w, wide / PANEL, j, -1,
-                           true, g.n);
+            packed_product(c, column, k, g.stride, a, 0, k, b, first, w, wide / PANEL, j, -1, true,
+                           g.n);
         launch_by_inverse(g, { column,
                                g.inverse + (int64_t)j * PANEL * PANEL,
                                k,
@@ -394,7 +394,7 @@ static void solve(const struct group &g, float *x)
                                k,
                                w,
                                0,
-                               g.a,
+                               a,
                                {},
                                0,
                                j });
@@ -494,26 +494,28 @@ static void gram_of_basis(const struct group &g)
 }
 
 /* x0 <- x0 - x0 (x0' x0 - I) / 2: an error e of its lines' products becomes 3/4 e^2. */
-static void clean(const struct group &g)
+static void clean(const struct group &g, const struct packed &one, const struct packed &e)
 {
     struct cuda_ops *c = g.c;
     gram_of_basis(g);
     launch_mirror(g, g.x1, g.x2, NULL, NULL);
-    struct packed one = g.a, e = g.b;
-    one.order = e.order = SPLIT_ONE;
     pack(c, one, 0, 0, { g.x0, g.k, g.stride, g.k, g.k }, g.n);
     pack(c, e, 0, 0, { g.x1, g.k, g.stride, g.k, g.k, true }, g.n);
     packed_product(c, g.x0, g.k, g.stride, one, 0, g.k, e, 0, g.k, 0, one.chunks, -0.5f, true, g.n);
 }
 
 /* Makes x0 orthogonal to rounding: by a factor, which leaves the first columns' spans, since small lines must not mix
- * with large ones, and may be half of what is missing; then by a polynomial. */
+ * with large ones, and may be half of what is missing; then by a polynomial. What the factor takes off is no more
+ * exact than x0, whose error it is: 11 bits of it do. */
 static void orthogonal(const struct group &g)
 {
+    struct packed one = g.a, factor = g.b;
+    one.order = factor.order = PAIR_ONE;
     gram_of_basis(g);
     bounded_cholesky(g, g.x2);
-    solve(g, g.x0);
-    clean(g);
+    pack(g.c, factor, 0, 0, { g.x2, g.k, g.stride, g.k, g.k, false, true }, g.n);
+    solve(g, g.x0, one, factor);
+    clean(g, one, factor);
 }
 
 /* x0 <- q G, q's columns in the order, G' packed in g.b. */
@@ -555,7 +557,7 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
     gram_of_factor(g, g.x1, g.x0, g.rows, g.columns);
     times_factor(g, q);
     bounded_cholesky(g, g.x1);
-    solve(g, g.x0);
+    solve(g, g.x0, g.a, g.b);
     gram_of_factor(g, g.x2, g.x1, g.columns, g.rows);
     launch_mirror(g, s, g.x2, g.lift, t->gate);
     orthogonal(g);
