@@ -42,6 +42,28 @@ struct group {
     struct packed dense_a, dense_b; /* where a and b are, for a dense S */
 };
 
+/* A side's bases and their covariances, of a group's n matrices from `first` on. */
+struct side {
+    float *q, *s;
+    int first, n;
+    bool right;
+};
+
+/* Returns the part of a group that is a side's. */
+static struct group part_of(struct group g, const struct side &side)
+{
+    int64_t lines = (int64_t)side.first * g.k;
+    g.n = side.n;
+    for (float **x : { &g.x0, &g.x1, &g.x2 })
+        *x += side.first * g.stride;
+    for (float **x : { &g.bound, &g.rows.by, &g.rows.over, &g.columns.by, &g.columns.over })
+        *x += lines;
+    g.order += lines, g.lift += side.first;
+    for (struct packed *p : { &g.a, &g.b, &g.dense_a, &g.dense_b })
+        p->data += side.first * p->row() * p->rows;
+    return g;
+}
+
 /* -- order ----------------------------------------------------------------------------------------- */
 
 /* Returns a key that any two lines have an order by: NaN is the least. */
@@ -518,25 +540,23 @@ static void orthogonal(const struct group &g)
     clean(g, one, factor);
 }
 
-/* x0 <- q G, q's columns in the order, G' packed in g.b. */
-static void times_factor(const struct group &g, const float *q)
+/* x0 <- q G, G' packed in g.b; g.a holds q, with columns in the order. */
+static void times_factor(const struct group &g)
 {
-    pack(g.c, g.a, 0, 0, { q, g.k, g.stride, g.k, g.k, false, false, NULL, NULL, g.k, g.order },
-         g.n);
     for (int first = 0; first < g.k; first += WIDE)
         packed_product(g.c, g.x0 + first, g.k, g.stride, g.a, 0, g.k, g.b, first,
                        min((int)WIDE, g.k - first), first / CHUNK, g.a.chunks, 1, false, g.n);
 }
 
-static void turn_group(const struct group &g, float *q, float *s, float *v, int rows, int cols,
-                       const struct basis_turn *t)
+/* Orders a side's lines: x0 <- s in the order, scaled. */
+static void begin(const struct group &g, const struct side &side, float *v, int rows, int cols,
+                  const struct basis_turn *t)
 {
     struct cuda_ops *c = g.c;
-    int64_t all = g.stride * g.n;
-    const float *seen = t->dense ? g.x1 : s;
+    const float *seen = t->dense ? g.x1 : side.s;
 
     if (t->dense)
-        see_dense(g, s, q);
+        see_dense(g, side.s, side.q);
     if (c->failed)
         return;
     order_lines<<<dim3(g.n, div_up(g.k, THREADS)), THREADS, g.k * sizeof(float), c->stream>>>(
@@ -544,46 +564,67 @@ static void turn_group(const struct group &g, float *q, float *s, float *v, int 
     CUDA_LAUNCHED(c);
     gather<<<dim3(g.k, g.n), THREADS, 0, c->stream>>>(g.x0, seen, g.order, g.rows.by, g.k);
     CUDA_LAUNCHED(c);
-    if (t->sort && v && !c->failed) {
-        int others = t->right ? rows : cols, bytes = LINES * g.k * (int)sizeof(float);
-        if (!CUDA_TRY(c, cudaFuncSetAttribute(sort_second,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
-            return;
-        sort_second<<<dim3(div_up(others, LINES), g.n), THREADS, bytes, c->stream>>>(
-            v, g.order, rows, cols, t->right, t->gate);
-        CUDA_LAUNCHED(c);
-    }
-    cholesky(g, g.x0, g.lift);
-    gram_of_factor(g, g.x1, g.x0, g.rows, g.columns);
-    times_factor(g, q);
-    bounded_cholesky(g, g.x1);
-    solve(g, g.x0, g.a, g.b);
-    gram_of_factor(g, g.x2, g.x1, g.columns, g.rows);
-    launch_mirror(g, s, g.x2, g.lift, t->gate);
-    orthogonal(g);
-    if (c->failed)
+    if (!t->sort || !v)
         return;
-    keep<<<(int)min((int64_t)8 * c->sms, (all - 1) / THREADS + 1), THREADS, 0, c->stream>>>(
-        q, g.x0, all, t->gate);
+    int others = side.right ? rows : cols, bytes = LINES * g.k * (int)sizeof(float);
+    if (c->failed ||
+        !CUDA_TRY(c, cudaFuncSetAttribute(sort_second, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          bytes)))
+        return;
+    sort_second<<<dim3(div_up(others, LINES), g.n), THREADS, bytes, c->stream>>>(
+        v, g.order, rows, cols, side.right, t->gate);
     CUDA_LAUNCHED(c);
 }
 
-void gpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const struct basis_turn *t)
+static void turn_group(const struct group &g, const struct side *sides, int count, float *v,
+                       int rows, int cols, const struct basis_turn *t)
+{
+    struct cuda_ops *c = g.c;
+
+    for (int i = 0; i < count; i++)
+        begin(part_of(g, sides[i]), sides[i], v, rows, cols, t);
+    cholesky(g, g.x0, g.lift);
+    gram_of_factor(g, g.x1, g.x0, g.rows, g.columns);
+    for (int i = 0; i < count; i++) {
+        struct group h = part_of(g, sides[i]);
+        pack(c, h.a, 0, 0,
+             { sides[i].q, g.k, g.stride, g.k, g.k, false, false, NULL, NULL, g.k, h.order }, h.n);
+    }
+    times_factor(g);
+    bounded_cholesky(g, g.x1);
+    solve(g, g.x0, g.a, g.b);
+    gram_of_factor(g, g.x2, g.x1, g.columns, g.rows);
+    for (int i = 0; i < count; i++) {
+        struct group h = part_of(g, sides[i]);
+        launch_mirror(h, sides[i].s, h.x2, h.lift, t->gate);
+    }
+    orthogonal(g);
+    for (int i = 0; i < count && !c->failed; i++) {
+        struct group h = part_of(g, sides[i]);
+        int64_t all = g.stride * h.n;
+        keep<<<(int)min((int64_t)8 * c->sms, (all - 1) / THREADS + 1), THREADS, 0, c->stream>>>(
+            sides[i].q, h.x0, all, t->gate);
+        CUDA_LAUNCHED(c);
+    }
+}
+
+void gpu_turn(struct ops *o, struct tensor q_of, struct tensor s_of, int n,
+              const struct basis_turn *t)
 {
     struct cuda_ops *c = cuda_of(o);
-    int k = (int)q.cols, blocks = div_up(k, PANEL);
+    int k = (int)q_of.cols, blocks = div_up(k, PANEL);
     int rows = (int)(t->v.rows / n), cols = (int)t->v.cols;
     int64_t stride = (int64_t)k * k;
-    assert(q.rows == (int64_t)n * k && tensor_count(s) == tensor_count(q));
-    if (c->failed || q.rows == 0 ||
-        !CUDA_NEED(c, q.dtype == DT_F32 && s.dtype == DT_F32, "bases must be f32"))
+    assert(q_of.rows == (int64_t)n * k && tensor_count(s_of) == tensor_count(q_of));
+    if (c->failed || q_of.rows == 0 ||
+        !CUDA_NEED(c, q_of.dtype == DT_F32 && s_of.dtype == DT_F32, "bases must be f32"))
         return;
     size_t square = cuda_round(4 * (size_t)stride), line = cuda_round(4 * (size_t)k);
     size_t panel = cuda_round(4 * PANEL * PANEL);
     enum split_order order_a = t->dense ? SPLIT_A : PAIR_A, order_b = t->dense ? SPLIT_B : PAIR_B;
     size_t each = 3 * square + 6 * line + cuda_round(4) + packed_bytes(1, k, k, order_a) +
                   packed_bytes(1, k, k, order_b) + (blocks + 1) * panel;
-    int many = split_at_once(n, each);
+    int sides = t->other_q.data ? 2 : 1, many = split_at_once(n * sides, each);
     char *at = (char *)cuda_workspace(c, each * many);
     if (!at)
         return;
@@ -599,10 +640,18 @@ void gpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const stru
     g.a.order = PAIR_A, g.b.order = PAIR_B;
     g.inverse = (float *)cuda_cut(&at, blocks * panel * many);
     g.panel = (float *)cuda_cut(&at, panel * many);
-    for (int first = 0; first < n && !c->failed; first += many) {
-        g.n = n - first < many ? n - first : many;
-        float *v = t->v.data ? (float *)t->v.data + (int64_t)first * rows * cols : NULL;
-        turn_group(g, (float *)q.data + first * stride, (float *)s.data + first * stride, v, rows,
-                   cols, t);
-    }
+    int at_once = many == n * sides ? sides : 1; /* sides */
+    float *q[2] = { (float *)q_of.data, (float *)t->other_q.data };
+    float *s[2] = { (float *)s_of.data, (float *)t->other_s.data };
+    for (int side = 0; side < sides; side += at_once)
+        for (int first = 0; first < n && !c->failed; first += many) {
+            int some = n - first < many ? n - first : many;
+            float *v = t->v.data ? (float *)t->v.data + (int64_t)first * rows * cols : NULL;
+            struct side of[2];
+            for (int i = 0; i < at_once; i++)
+                of[i] = { q[side + i] + first * stride, s[side + i] + first * stride, i * some,
+                          some, t->right != (side + i > 0) };
+            g.n = some * at_once;
+            turn_group(g, of, at_once, v, rows, cols, t);
+        }
 }

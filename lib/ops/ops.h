@@ -425,6 +425,8 @@ struct basis_turn {
     bool right;
     bool dense; /* s is L, and becomes that of the turned basis */
     const struct step_gate *gate;
+    struct tensor other_q,
+        other_s; /* of the other side of square matrices, turned by the same call; or none */
 };
 /* Numbers of stage psgd. */
 struct psgd {

@@ -98,4 +98,9 @@ void cpu_turn(struct ops *o, struct tensor q, struct tensor s, int n, const stru
         cpu_scratch_bytes(o, 0, (size_t)(cpu_threads(o) * (5 * k * k + 2 * k)) * sizeof(double));
     if (!cpu_failed(o) && !(t->gate && t->gate->skip))
         cpu_split(o, n, 1, one_matrix, &job);
+    if (has(t->other_q)) {
+        struct basis_turn other = *t;
+        other.right = !t->right, other.other_q = other.other_s = NO_TENSOR;
+        cpu_turn(o, t->other_q, t->other_s, n, &other);
+    }
 }

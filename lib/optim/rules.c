@@ -454,6 +454,21 @@ static void enter_bases(const struct call *c, const struct tensor q[2])
     into_bases(c, rule_of(c)->p, g, q);
 }
 
+/* Turns the bases of both sides, or of the one that is kept. */
+static void turn_sides(const struct call *c, const struct tensor q[2], const struct tensor s[2],
+                       const struct basis_turn *how)
+{
+    struct basis_turn t = *how;
+    bool both = q[0].data && q[1].data && q[0].cols == q[1].cols;
+    if (both)
+        t.other_q = q[1], t.other_s = s[1];
+    for (int side = 0; side < 2 - both; side++) {
+        t.right = side;
+        if (q[side].data)
+            ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
+    }
+}
+
 static void run_soap(const struct call *c)
 {
     const struct stage_use *u = &c->c->use[c->first];
@@ -486,11 +501,7 @@ static void run_soap(const struct call *c)
                          numbers_of(c) + 2);
         to_norm_before(c);
     }
-    for (int side = 0; side < 2; side++) {
-        struct basis_turn t = { .sort = late, .v = second, .right = side, .gate = gate_of(c) };
-        if (q[side].data)
-            ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
-    }
+    turn_sides(c, q, s, &(struct basis_turn){ .sort = late, .v = second, .gate = gate_of(c) });
     count_update(c, kept(c, 2 * sides + 1));
 }
 
@@ -519,9 +530,8 @@ static void run_klsoap(const struct call *c)
         move_covariance(c, s[side], of, side, &m);
         ops_of(c)->kl_scales(ops_of(c), e[side], of, matrices_of(c), side, number + BS, updates,
                              gate_of(c));
-        struct basis_turn t = { .gate = gate_of(c) };
-        ops_of(c)->turn(ops_of(c), q[side], s[side], matrices_of(c), &t);
     }
+    turn_sides(c, q, s, &(struct basis_turn){ .gate = gate_of(c) });
     count_update(c, kept(c, 7));
 }
 

@@ -804,6 +804,17 @@ static void turn_side(const soap_bank &b, int side)
     o->turn(o, b.q[side], b.s[side], b.n, &t);
 }
 
+static void turn_sides(const soap_bank &b)
+{
+    struct basis_turn t = {};
+    t.sort = true, t.v = b.second;
+    if (b.rows == b.cols)
+        t.other_q = b.q[1], t.other_s = b.s[1];
+    o->turn(o, b.q[0], b.s[0], b.n, &t);
+    if (b.rows != b.cols)
+        turn_side(b, 1);
+}
+
 static void grow(const soap_bank &b, const real *blend)
 {
     for (int side = 0; side < 2; side++) {
@@ -822,8 +833,7 @@ static void soap_once(const soap_bank &b, const real *numbers)
     o->whiten(o, b.x, b.second, b.p, b.n, WHITEN_OWN, numbers, numbers + 1,
               (const real *)b.updates.data, NULL);
     rotate(b, b.x, b.x, true);
-    turn_side(b, 0);
-    turn_side(b, 1);
+    turn_sides(b);
 }
 
 static void bench_soap(void)
@@ -848,6 +858,9 @@ static void bench_soap(void)
             row(name, time_of(1, [&](int) { turn_side(b, side); }), 0,
                 THREE * n * 16.0 / 3 * cubes[side]);
         }
+        if (r == k)
+            row("turn of both sides", time_of(1, [&](int) { turn_sides(b); }), 0,
+                THREE * n * 32.0 / 3 * cubes[0]);
         snprintf(name, sizeof name, "rotate %d of %dx%d", n, (int)r, (int)k);
         row(name, time_of(1, [&](int) { rotate(b, b.p, b.g, false); }), 0,
             THREE * n * 2 * r * k * (r + k));

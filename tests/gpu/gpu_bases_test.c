@@ -113,6 +113,23 @@ static void test_turn(int n, int k, double least, double bound)
     CHECK(lost_covariance(q, s, l, n) <= rounding_of(k));
 }
 
+/* Both sides of square matrices in a call. */
+static void test_both_sides(int n, int k)
+{
+    struct both q[2], s[2], v = drawn(DT_F32, (int64_t)n * k, k, 1);
+    for (int i = 0; i < 2; i++) {
+        q[i] = blank(DT_F32, (int64_t)n * k, k), s[i] = blank(DT_F32, (int64_t)n * k, k);
+        draw_bases(q[i], s[i], n, i ? 0.5 : 0.2, 3 * k, 1, -1);
+    }
+    struct basis_turn t = { .sort = true, .v = v.c, .other_q = q[1].c, .other_s = s[1].c }, u = t;
+    u.v = v.g, u.other_q = q[1].g, u.other_s = s[1].g;
+    cpu->turn(cpu, q[0].c, s[0].c, n, &t), gpu->turn(gpu, q[0].g, s[0].g, n, &u);
+    for (int i = 0; i < 2; i++)
+        CHECK(distance(q[i]) <= 5e-5 && distance(s[i]) <= rounding_of(k) &&
+              lost_angles(q[i], n) <= angles_of(k));
+    CHECK_EQ(different_bytes(v), 0);
+}
+
 /* Matrix i of n. */
 static struct both one_of(struct both b, int n, int i)
 {
@@ -448,6 +465,8 @@ int main(void)
             test_steps(3072, 4, large_ones, large);
             clear();
         }
+        test_both_sides(3, 40);
+        test_both_sides(2, 130);
         test_skipped(2, 40);
         clear();
     }

@@ -175,6 +175,35 @@ static void test_singular(void)
     o->free(o);
 }
 
+/* Both sides of square matrices in a call, to the bits of a call each. */
+static void test_both_sides(void)
+{
+    struct ops *o = cpu();
+    struct tensor q[4], s[4], v[2], g = floats(o, K, WIDE, NULL);
+    for (int i = 0; i < 4; i++) {
+        q[i] = identity(o), s[i] = floats(o, K, K, NULL);
+        if (i < 2) {
+            draw(g, i ? 0.3 : 0.1, K);
+            o->multiply(o, s[i], g, g, 1, &(struct multiply){ .tb = true });
+            v[i] = floats(o, K, K, NULL);
+        } else
+            memcpy(s[i].data, s[i - 2].data, tensor_bytes(s[i]));
+    }
+    for (int i = 0; i < K * K; i++)
+        ((float *)v[0].data)[i] = ((float *)v[1].data)[i] = (float)i;
+    o->turn(o, q[0], s[0], 1,
+            &(struct basis_turn){ .sort = true, .v = v[0], .other_q = q[1], .other_s = s[1] });
+    for (int side = 0; side < 2; side++)
+        o->turn(o, q[2 + side], s[2 + side], 1,
+                &(struct basis_turn){ .sort = true, .v = v[1], .right = side });
+    for (int i = 0; i < 2; i++)
+        CHECK(!memcmp(q[i].data, q[i + 2].data, tensor_bytes(q[i])) &&
+              !memcmp(s[i].data, s[i + 2].data, tensor_bytes(s[i])));
+    CHECK(!memcmp(v[0].data, v[1].data, tensor_bytes(v[0])));
+    CHECK(memcmp(q[0].data, q[1].data, tensor_bytes(q[0])) != 0);
+    o->free(o);
+}
+
 /* Zeros leave the basis; equal lines keep their places; a NaN has one, too. */
 static void test_edges(void)
 {
@@ -261,6 +290,7 @@ static void by_hand(void)
     test_turns(false);
     test_turns(true);
     test_singular();
+    test_both_sides();
     test_edges();
     test_first();
     test_trust();
