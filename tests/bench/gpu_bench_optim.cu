@@ -1,10 +1,11 @@
 /* gpu_bench_optim.cu - times of the optimizer's kernels at record 61's shapes, beside their floors.
  *
- *     gpu_bench_optim [polar|plans|normuon|adam|soap]
+ *     gpu_bench_optim [polar|plans|normuon|adam|soap|turns]
  *
  * One op alone; plans: polar, and the ways to cut its products; normuon: all of its ops, one bank
  * after the other and in branches; adam: with each form of its numbers beside a copy, worst first;
- * soap: its ops on track 3's banks, and all of a step; FLOPs are three times the definition's.
+ * soap: its ops on track 3's banks, and all of a step; FLOPs are three times the definition's;
+ * turns: the kernels of a turn (CUPTI).
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
  * once on each of several sets of buffers, together beyond L2), the floor, time / floor, and the
@@ -18,6 +19,7 @@
 #include <functional>
 #include <vector>
 #include "../kernels/host/device.h"
+#include "../kernels/host/profile.h"
 #include "../kernels/ops_cuda.h"
 #include "../kernels/polar.h"
 #include "adam_call.h"
@@ -874,6 +876,27 @@ static void bench_soap(void)
     printf("soap of track 3's 72 matrices: %.1f ms\n", sum / 1000);
 }
 
+/* Prints what kernels turns of a bank's sides take. */
+static void profile_turns(int64_t rows, int64_t cols)
+{
+    struct trace t = {};
+    anew();
+    const float given = 0.1f;
+    const real *blend = (const real *)number(&given, sizeof given);
+    soap_bank b = soap_of(12, rows, cols);
+    for (int step = 0; step < 3; step++)
+        draw(b.p, 1), grow(b, blend);
+    turn_sides(b);
+    must(o->sync(o));
+    must(profile_begin(&t));
+    turn_sides(b);
+    must(o->sync(o));
+    profile_end();
+    printf("turns of both sides of 12 of %dx%d\n", (int)rows, (int)cols);
+    must(trace_table(&t, stdout, 1));
+    trace_release(&t);
+}
+
 int main(int argc, char **argv)
 {
     bool plans = argc > 1 && !strcmp(argv[1], "plans"), all = argc == 1;
@@ -887,6 +910,11 @@ int main(int argc, char **argv)
     head();
     if (normuon) {
         bench_normuons();
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "turns")) {
+        profile_turns(768, 768);
+        profile_turns(3072, 768);
         return 0;
     }
     if (argc > 1 && !strcmp(argv[1], "soap")) {
