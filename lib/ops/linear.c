@@ -104,28 +104,47 @@ void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
     product(o, dx, dy, w, true, scale, add ? dx : NO_TENSOR);
 }
 
+struct finish {
+    struct tensor dw;
+    real *g;
+    const real *w; /* with dot alone */
+    real scale;
+    bool round, add;
+    real *dot; /* of each row of g and w, or NULL */
+};
+
+static void finish_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct finish *f = arg;
+    int64_t cols = f->dw.cols, at = first * cols, n = count * cols;
+
+    (void)thread;
+    for (int64_t i = first; f->dot && i < first + count; i++)
+        f->dot[i] = real_dot(f->g + i * cols, f->w + i * cols, cols);
+    for (int64_t i = at; f->scale != 1 && i < at + n; i++)
+        f->g[i] *= f->scale;
+    if (f->round)
+        real_round(f->g + at, n);
+    real_write(f->dw, at, f->g + at, n, f->add);
+}
+
 /* With g = unit a^T b: dw (+)= scale g, dscale += sum g w. */
 static void weight_grad(struct ops *o, struct tensor dw, real *dscale, real unit, struct tensor a,
                         struct tensor b, struct tensor w, const real *scale, bool add)
 {
     int64_t n = tensor_count(dw);
     const real *wr = dscale ? real_view(o, 0, w) : NULL;
-    real *g = cpu_scratch(o, 1, n);
+    real *g = cpu_scratch(o, 1, n + dw.rows);
 
     if (cpu_failed(o))
         return;
     assert(a.cols == dw.rows && b.cols == dw.cols && a.rows == b.rows);
     real_gemm(o, true, false, dw.rows, dw.cols, a.rows, unit, real_ptr(a), a.cols, real_ptr(b),
               b.cols, 0, g, dw.cols);
-    if (dscale)
-        for (int64_t i = 0; i < dw.rows; i++)
-            *dscale += real_dot(g + i * dw.cols, wr + i * dw.cols, dw.cols);
-    if (scale)
-        for (int64_t i = 0; i < n; i++)
-            g[i] *= *scale;
-    if (o->bf16_grads)
-        real_round(g, n);
-    real_write(dw, 0, g, n, add);
+    struct finish f = { dw, g, wr, scale ? *scale : 1, o->bf16_grads, add, dscale ? g + n : NULL };
+    cpu_split(o, dw.rows, (CPU_PIECE + dw.cols - 1) / dw.cols, finish_rows, &f);
+    for (int64_t i = 0; dscale && i < dw.rows; i++)
+        *dscale += f.dot[i];
 }
 
 void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,
