@@ -363,7 +363,7 @@ real real_dot(const real *a, const real *b, int64_t n)
 /* -- threads --------------------------------------------------------------------- */
 
 struct split {
-    int64_t n, block;
+    int64_t n, block, each; /* each: blocks that a thread takes at a time */
     void (*work)(void *arg, int64_t first, int64_t count, int thread);
     void *arg;
 };
@@ -371,15 +371,20 @@ struct split {
 static void split_part(void *arg, int i, int thread)
 {
     const struct split *s = arg;
-    int64_t first = i * s->block;
-    s->work(s->arg, first, least(s->n - first, s->block), thread);
+    int64_t first = i * s->each * s->block, end = least(s->n, first + s->each * s->block);
+
+    for (; first < end; first += s->block)
+        s->work(s->arg, first, least(end - first, s->block), thread);
 }
 
 void cpu_split(struct ops *o, int64_t n, int64_t block,
                void (*work)(void *arg, int64_t first, int64_t count, int thread), void *arg)
 {
-    struct split s = { n, block, work, arg };
-    pool_for(cpu_of(o)->pool, (int)((n + block - 1) / block), split_part, &s);
+    enum { TURNS = 8 }; /* of each thread, of equal ones */
+    int64_t blocks = (n + block - 1) / block, each = blocks / (TURNS * (int64_t)cpu_threads(o));
+    struct split s = { n, block, each > 1 ? each : 1, work, arg };
+
+    pool_for(cpu_of(o)->pool, (int)((blocks + s.each - 1) / s.each), split_part, &s);
 }
 
 int cpu_threads(const struct ops *o)

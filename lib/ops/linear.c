@@ -2,11 +2,19 @@
  * codes (fp8.md 3). */
 #include "ops/cpu.h"
 
+static void copy_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct tensor *t = arg, to = tensor_rows(t[0], first, count);
+
+    (void)thread;
+    memcpy(to.data, tensor_rows(t[1], first, count).data, tensor_bytes(to));
+}
+
 /* The residual is in y before the product is added to it. Returns the beta of that sum. */
-static real start_from(struct tensor y, struct tensor residual)
+static real start_from(struct ops *o, struct tensor y, struct tensor residual)
 {
     if (has(residual) && residual.data != y.data)
-        memcpy(real_ptr(y), real_ptr(residual), tensor_bytes(y));
+        cpu_split(o, y.rows, CPU_ROWS, copy_rows, (struct tensor[]){ y, residual });
     return has(residual);
 }
 
@@ -21,7 +29,7 @@ static void product(struct ops *o, struct tensor y, struct tensor x, struct tens
     assert(x.rows == y.rows && x.cols == (in_out ? w.rows : w.cols));
     assert(y.cols == (in_out ? w.cols : w.rows));
     real_gemm(o, false, !in_out, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols,
-              wr, w.cols, start_from(y, residual), real_ptr(y), y.cols);
+              wr, w.cols, start_from(o, y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
@@ -53,7 +61,7 @@ void cpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
         return;
     real_gemm(o, false, true, y.rows, y.cols, x8.cols,
               (unit ? *unit : FP8_POST_UNIT) * *w8.scale * (scale ? *scale : 1), xq, x8.cols, wq,
-              x8.cols, start_from(y, residual), real_ptr(y), y.cols);
+              x8.cols, start_from(o, y, residual), real_ptr(y), y.cols);
 }
 
 /* Returns x's codes for this scale as numbers, in that scratch slot. */
@@ -82,7 +90,7 @@ void cpu_linear_fp8(struct ops *o, struct tensor y, struct tensor x, struct tens
     wq = cpu_code_view(o, 1, w8.codes);
     if (!cpu_failed(o))
         real_gemm(o, false, true, y.rows, y.cols, x.cols, *w8.scale * (scale ? *scale : 1), xq,
-                  x.cols, wq, x.cols, start_from(y, residual), real_ptr(y), y.cols);
+                  x.cols, wq, x.cols, start_from(o, y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear_codes(struct ops *o, struct tensor y, const struct fp8_operands *in,

@@ -282,20 +282,20 @@ void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct t
     cpu_split(o, g.l.tokens, CPU_ROWS, raw_grad_rows, &g);
 }
 
-/* Value embedding of one head: drow written, dgate and du (gradient of u) added to. */
-static void value_grad(const struct layout *l, real *drow, real *dgate, real *du, const real *dv,
+/* Value embedding of one head: drow written, du (gradient of u) added to; returns the gradient of the
+ * gate's sum. */
+static real value_grad(const struct layout *l, real *drow, real *du, const real *dv,
                        const real *row, const real *u, int h)
 {
     const real *w = l->gate + h * GATE_WIDTH;
     real g = value_gate(l, u, h);
     real dz = real_dot(dv, row, l->size) * g * (1 - g / 2);
 
-    for (int j = 0; j < GATE_WIDTH; j++) {
-        dgate[h * GATE_WIDTH + j] += dz * u[j];
+    for (int j = 0; j < GATE_WIDTH; j++)
         du[j] += dz * w[j];
-    }
     for (int i = 0; i < l->size; i++)
         drow[i] = g * dv[i];
+    return dz;
 }
 
 /* Returns how many of the gates' inputs are y's; the others (when split) are the table row's. */
@@ -320,13 +320,20 @@ static void gate_input_grad_end(const struct layout *l, const real *du, real *dy
         drow[j - of_y] += du[j];
 }
 
-void cpu_join_values(struct tensor dqkv, struct tensor dv)
+static void join_rows(void *arg, int64_t first, int64_t count, int thread)
 {
-    int64_t d = tensor_count(dv) / dqkv.rows;
+    const struct tensor *in = arg;
+    int64_t d = tensor_count(in[1]) / in[0].rows;
 
-    for (int64_t t = 0; t < dqkv.rows; t++)
-        memcpy(real_ptr(dqkv) + (t + 1) * dqkv.cols - d, real_ptr(dv) + t * d,
+    (void)thread;
+    for (int64_t t = first; t < first + count; t++)
+        memcpy(real_ptr(in[0]) + (t + 1) * in[0].cols - d, real_ptr(in[1]) + t * d,
                (size_t)d * sizeof(real));
+}
+
+void cpu_join_values(struct ops *o, struct tensor dqkv, struct tensor dv)
+{
+    cpu_split(o, dqkv.rows, CPU_ROWS, join_rows, (struct tensor[]){ dqkv, dv });
 }
 
 void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tensor x, int64_t n)
@@ -340,37 +347,67 @@ void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tens
                 e4m3_from_f32((float)(real_ptr(x)[t * x.cols + i] / g->scale));
 }
 
+struct value_grads {
+    struct layout l;
+    struct tensor dqkv, dtable_rows, dy12, dv; /* dv none: in dqkv */
+    const int32_t *token;
+    real *row; /* (D) of each thread */
+    real *u, *dz; /* (T,GATE_WIDTH), (T,H): inputs of gates, and gradients of their sums */
+};
+
+static void value_bwd_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct value_grads *g = arg;
+    const struct layout *l = &g->l;
+    real *row = g->row + thread * l->width, du[GATE_WIDTH];
+
+    for (int64_t t = first; t < first + count; t++) {
+        const real *dv = has(g->dv) ? real_ptr(g->dv) + t * l->width
+                                    : real_ptr(g->dqkv) + (t + 1) * g->dqkv.cols - l->width;
+        real *dy = real_ptr(g->dy12) + t * GATE_WIDTH, *u = g->u + t * GATE_WIDTH;
+        real *drow = real_ptr(g->dtable_rows) + t * l->width;
+        value_row(l, row, g->token[t]);
+        gate_input(l, u, row, t);
+        gate_input_grad_begin(l, du, dy);
+        for (int h = 0; h < l->heads; h++)
+            g->dz[t * l->heads + h] =
+                value_grad(l, drow + h * l->size, du, dv + h * l->size, row + h * l->size, u, h);
+        gate_input_grad_end(l, du, dy, drow);
+    }
+}
+
 void cpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                    struct tensor dgate, struct tensor dy12, struct tensor dv,
                    const struct qkv_shape *s, struct tensor y, struct tensor gate,
                    struct tensor table, const struct batch *b)
 {
-    struct layout l = layout_of(o, s, (struct rope){ NO_TENSOR }, y, gate, table, b);
-    int64_t n_gate = (int64_t)l.heads * GATE_WIDTH;
-    real *row = cpu_scratch(o, 2, l.width), *dw = cpu_scratch(o, 3, n_gate);
+    struct value_grads g = { .l = layout_of(o, s, (struct rope){ NO_TENSOR }, y, gate, table, b),
+                             .dqkv = dqkv,
+                             .dtable_rows = dtable_rows,
+                             .dy12 = dy12,
+                             .dv = dv };
+    const struct layout *l = &g.l;
+    int64_t n_gate = (int64_t)l->heads * GATE_WIDTH;
+    real *dw = cpu_scratch(o, 3, n_gate);
 
+    g.row = cpu_scratch(o, 2, cpu_threads(o) * l->width);
+    g.u = cpu_scratch(o, 4, l->tokens * GATE_WIDTH);
+    g.dz = cpu_scratch(o, 5, l->tokens * l->heads);
     if (cpu_failed(o))
         return;
-    assert(dqkv.rows == l.tokens && dqkv.cols == 2 * l.qk_width + l.width);
+    assert(dqkv.rows == l->tokens && dqkv.cols == 2 * l->qk_width + l->width);
     assert(has(dv) || !cpu_dqkv8(s));
     if (cpu_dqkv8(s))
-        cpu_gradient_codes(cpu_dqkv8(s), 2 * l.qk_width, dv, l.width);
+        cpu_gradient_codes(cpu_dqkv8(s), 2 * l->qk_width, dv, l->width);
     else if (has(dv))
-        cpu_join_values(dqkv, dv);
+        cpu_join_values(o, dqkv, dv);
     if (!has(table))
         return;
+    g.token = b->token.row;
+    cpu_split(o, l->tokens, CPU_ROWS, value_bwd_rows, &g);
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
-    for (int64_t t = 0; t < l.tokens; t++) {
-        const real *dvt =
-            has(dv) ? real_ptr(dv) + t * l.width : real_ptr(dqkv) + (t + 1) * dqkv.cols - l.width;
-        real u[GATE_WIDTH], du[GATE_WIDTH], *dy = real_ptr(dy12) + t * GATE_WIDTH;
-        real *drow = real_ptr(dtable_rows) + t * l.width;
-        value_row(&l, row, b->token.row[t]);
-        gate_input(&l, u, row, t);
-        gate_input_grad_begin(&l, du, dy);
-        for (int h = 0; h < l.heads; h++)
-            value_grad(&l, drow + h * l.size, dw, du, dvt + h * l.size, row + h * l.size, u, h);
-        gate_input_grad_end(&l, du, dy, drow);
-    }
+    for (int64_t k = 0; k < l->tokens * l->heads; k++)
+        for (int j = 0; j < GATE_WIDTH; j++)
+            dw[k % l->heads * GATE_WIDTH + j] += g.dz[k] * g.u[k / l->heads * GATE_WIDTH + j];
     real_write(dgate, 0, dw, n_gate, true);
 }
