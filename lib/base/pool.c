@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +21,7 @@ struct helper {
  * one it saw, so a call waits for its pieces and not for threads that are late. */
 struct pool {
     int helpers;
-    long processors;
+    int processors;
     _Atomic uint64_t ticket;
     atomic_int done; /* pieces of this call */
     atomic_int n;
@@ -96,13 +97,21 @@ static void *help(void *arg)
     return NULL;
 }
 
+int pool_processors(void)
+{
+    cpu_set_t mine;
+
+    return sched_getaffinity(0, sizeof mine, &mine) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
+                                                    : CPU_COUNT(&mine);
+}
+
 struct pool *pool_new(int threads)
 {
     struct pool *p;
 
     if (threads < 2 || !(p = calloc(1, sizeof *p + (size_t)threads * sizeof *p->helper)))
         return NULL;
-    p->processors = sysconf(_SC_NPROCESSORS_ONLN);
+    p->processors = pool_processors();
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->finished, NULL);
@@ -117,14 +126,20 @@ struct pool *pool_new(int threads)
     return p;
 }
 
-/* Wakes the helpers that sleep. One that falls asleep at this moment has counted itself before it
- * looked at the ticket. */
-static void wake(struct pool *p)
+/* Wakes `wanted` of the helpers that sleep. One that falls asleep at this moment has counted itself
+ * before it looked at the ticket. */
+static void wake(struct pool *p, int wanted)
 {
-    if (!atomic_load(&p->asleep))
+    int asleep = atomic_load(&p->asleep);
+
+    if (!asleep)
         return;
     pthread_mutex_lock(&p->lock);
-    pthread_cond_broadcast(&p->start);
+    if (wanted >= asleep)
+        pthread_cond_broadcast(&p->start);
+    else
+        for (int i = 0; i < wanted; i++)
+            pthread_cond_signal(&p->start);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -134,7 +149,7 @@ void pool_free(struct pool *p)
         return;
     atomic_fetch_sub(&all_threads, p->helpers + 1);
     atomic_store(&p->end, true);
-    wake(p);
+    wake(p, p->helpers);
     for (int i = 0; i < p->helpers; i++)
         pthread_join(p->helper[i].id, NULL);
     pthread_cond_destroy(&p->start);
@@ -171,7 +186,7 @@ void pool_for(struct pool *p, int n, void (*work)(void *arg, int i, int thread),
     atomic_store(&p->arg, arg);
     atomic_store(&p->done, 0);
     atomic_store(&p->ticket, ((atomic_load(&p->ticket) >> 32) + 1) << 32 | (uint32_t)n);
-    wake(p);
+    wake(p, n - 1);
     work_off(p, 0);
     wait_for_pieces(p, n);
 }
@@ -208,7 +223,7 @@ static void try_one(void *arg, int i, int thread)
 int parallel_for(int n, int threads, int (*work)(void *arg, int i), void *arg)
 {
     struct fallible f = { work, arg, INT_MAX, 0, NULL, PTHREAD_MUTEX_INITIALIZER };
-    int most = threads > 0 ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int most = threads > 0 ? threads : pool_processors();
 
     most = most < n ? most : n;
     struct pool *p = pool_new(most < 64 ? most : 64);
