@@ -247,14 +247,11 @@ static void product(bool bf16, bool ta, bool tb, int64_t m, int64_t n, int64_t k
 
     for (int64_t t = 0; t < k || t == 0; t += BLOCK_K)
         for (int64_t j = 0; j < n; j += STRIP) {
-            struct strip s = { bf16,
-                               tb,
-                               least(n - j, STRIP),
-                               least(k - t, BLOCK_K),
-                               ldb,
-                               tb ? b + j * ldb + t : b + t * ldb + j,
-                               room,
-                               false };
+            struct strip s = { .bf16 = bf16, .tb = tb, .ldb = ldb };
+            s.n = least(n - j, STRIP);
+            s.k = least(k - t, BLOCK_K);
+            s.b = tb ? b + j * ldb + t : b + t * ldb + j;
+            s.room = room;
             if (m > BLOCK_M)
                 pack_strip(g, &s);
             for (int64_t i = 0; i < m; i += BLOCK_M) {
