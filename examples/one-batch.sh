@@ -8,10 +8,8 @@
 # fitted alone; errors are over batches, that of the difference of pairs. JOBS (1) fits at a time; OPTIONS of gpt-train,
 # as --gpus 1. 3 min.
 set -eu
-bin=${GPT_BIN:-build/bin}
-dir=${OUT:-build/example}
-shards=${SHARDS:-$dir/shards}
-run=${RUN:-$(find "$dir/run" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | head -1)}
+# shellcheck source=examples/checkpoint.sh
+. "$(dirname "$0")/checkpoint.sh"
 steps=${STEPS:-8}
 
 # --fit WORK NAME RATE STAGES MULTIPLIERS BATCH, by xargs: a line with the loss on the batch; nan where it is no number.
@@ -33,18 +31,12 @@ if [ "${1:-}" = --fit ]; then
     exit
 fi
 
-if [ ! -d "$shards" ] || [ ! -e "$run" ]; then
-    echo "no $shards or no checkpoint ${RUN:-of it}: run examples/train-on-text.sh first" >&2
-    exit 1
-fi
 export GPT_BIN="$bin" SHARDS="$shards" RUN="$run" STEPS="$steps"
 [ $# -gt 0 ] || set -- \
     'muon 0.02,0.04,0.08,0.16,0.32,0.64,1.28 momentum 0.95 nesterov | polar polar-express | shape | step' \
     'normuon 0.02,0.04,0.08,0.16,0.32,0.64,1.28 momentum 0.95 nesterov | polar polar-express | shape | variance 0.95 | step' \
     'adam 0.001,0.002,0.004,0.008,0.016,0.032,0.064 momentum 0.9 corrected | second 0.95 1e-10 corrected | step' \
     'sgd 0.008,0.016,0.032,0.064,0.128,0.256,0.512 momentum 0.95 nesterov | step'
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
 batch=0
 while [ "$batch" -lt "${BATCHES:-1}" ]; do
@@ -58,11 +50,16 @@ while [ "$batch" -lt "${BATCHES:-1}" ]; do
     batch=$((batch + 1))
 done | xargs -0 -n 6 -P "${JOBS:-1}" --process-slot-var=SLOT "$0" --fit >"$work/fits"
 
-# Means over batches, in the order of the lines.
-printf '%s\n' "$@" | awk -v fits="$work/fits" '
+# Means over batches, in the order of the lines, and lists of what is drawn, which leaves out losses far above the one before.
+printf '%s\n' "$@" | awk -v fits="$work/fits" -v lists="$work/lists" '
     function mean(k) { return bad[k] ? "nan" : sprintf("%.4f", sum[k] / n[k]) }
     function error(k) { return bad[k] || n[k] < 2 ? "-" : sprintf("%.4f", sqrt((sq[k] - sum[k] ^ 2 / n[k]) / (n[k] - 1) / n[k])) }
     function take(k, x) { n[k]++; if (x !~ /^[0-9.-]+$/) bad[k] = 1; sum[k] += x; sq[k] += x * x }
+    function list(k, name,    t, i) {
+        if (bad[k] || sum[k] / n[k] > 1.1 * sum["before 0 1"] / n["before 0 1"]) return ""
+        for (i = 0; i < batches; i++) t = t (i ? ", " : "") loss[k, i]
+        return "# " name "\nlosses = [" t "]\n"
+    }
     BEGIN {
         while ((getline row <fits) > 0) {
             split(row, f, " ")
@@ -77,10 +74,10 @@ printf '%s\n' "$@" | awk -v fits="$work/fits" '
             a = $1 " " rate[i] " 1"; b = $1 " " rate[i] " 1,1,0,1"; d = $1 " " rate[i] " -"
             for (k = 0; k < batches; k++) take(d, bad[a] || bad[b] ? "nan" : loss[b, k] - loss[a, k])
             print $1, rate[i], n[a], mean(a), error(a), mean(b), error(b), mean(d), error(d)
+            plain = plain list(a, $1 "@" rate[i]); frozen = frozen list(b, $1 ", V frozen@" rate[i])
         }
-    }' >"$work/table"
-cat "$work/table"
-awk '$2 ~ /^[0-9]/ && NF == 9 { print $1, $2, $4, $5; print $1 "+", $2, $6, $7 }' "$work/table" |
-    awk -v title="loss on one batch after $steps steps, with V frozen dashed" -v x="learning rate" -v y=loss \
-        -v most="$(awk '/^# before/ { print 1.1 * $3 }' "$work/table")" -v dash=", V frozen" -f "$(dirname "$0")/curves.awk" >"$work/picture" &&
-    mkdir -p "$dir" && mv "$work/picture" "$dir/one-batch.svg" && echo "picture: $dir/one-batch.svg" >&2
+    }
+    END { printf "%s%s", plain, frozen >lists }'
+mkdir -p "$dir"
+"$bin/gpt-logdiff" -q -f --rules loss --plot "$dir/one-batch.svg" - <"$work/lists" >/dev/null || [ $? = 1 ]
+echo "picture: $dir/one-batch.svg" >&2

@@ -9,8 +9,8 @@
 #   SHARDS=shards JOBS=8 examples/race.sh
 # A grid whose best rate is at its edge is made longer there, MORE times (3). CHOOSE and FRESH are the seeds, THREADS
 # those of a run (2), STEPS and RECIPE others than the recipe's. GPUS=1: on a GPU, which JOBS runs share, or on so many,
-# in a folder of its own; on an H200 a run takes 0.8 s alone and 8 at once 5, since little but their starts overlaps. It goes
-# on where it was stopped.
+# in a folder of its own; on an H200 a run takes 0.8 s alone and 8 at once 5, since little but their starts overlaps. UNTIL
+# and CHECKPOINTS are sweep.sh's. It goes on where it was stopped.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}

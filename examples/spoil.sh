@@ -7,19 +7,11 @@
 # standard error of 1 - cosine of the second part's gradient before and after, and of how much of the gradient before
 # is in the one after (gpt-ckpt(1), along). "neither" is the control: it must be 0 and 1. 40 s.
 set -eu
-bin=${GPT_BIN:-build/bin}
-dir=${OUT:-build/example}
-shards=${SHARDS:-$dir/shards}
-run=${RUN:-$(find "$dir/run" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | head -1)}
+# shellcheck source=examples/checkpoint.sh
+. "$(dirname "$0")/checkpoint.sh"
 batches=${BATCHES:-6}
 one=${1:-attn}
 two=${2:-mlp}
-if [ ! -d "$shards" ] || [ -z "$run" ]; then
-    echo "no $shards or no checkpoint: run examples/train-on-text.sh first" >&2
-    exit 1
-fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 
 # gradients FILE OPTION...: of batch $batch
 gradients() {

@@ -3,8 +3,9 @@
 #   run examples/train-on-text.sh first, for its shards, or name some: SHARDS=dir
 #   examples/sweep.sh ['KEY=VALUE|VALUE...']...     KEY of --set, or recipe; default: three rates by two rules
 # The first values are the baseline. SEEDS, STEPS, RECIPE, JOBS at a time of THREADS, GPUS=n: on so many GPUs, which JOBS
-# runs (n) share, in a folder of its own. Stopped and started again it takes up each run where it was. A few steps by
-# default: real sweeps take STEPS=300.
+# runs (n) share, in a folder of its own. Stopped and started again it takes up each run where it was. From UNTIL on, a time
+# of `date +%s`, no run begins; CHECKPOINTS=0: a run leaves its log alone, and one that was stopped begins anew. A few steps
+# by default: real sweeps take STEPS=300.
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
@@ -21,7 +22,7 @@ if [ "${1:-}" = --run ]; then
     run=$2
     exec 9>"$run/lock"                              # gpt-train inherits it: one that was stopped may still be saving
     flock 9
-    if ended "$run"; then exit 0; fi
+    if ended "$run" || { [ -n "${UNTIL:-}" ] && [ "$(date +%s)" -ge "$UNTIL" ]; }; then exit 0; fi
     if [ "$gpus" -gt 0 ]; then
         list=${CUDA_VISIBLE_DEVICES:-$(seq -s , 0 $((gpus - 1)))}
         CUDA_VISIBLE_DEVICES=$(echo "$list" | cut -d , -f $((SLOT % gpus + 1)))
@@ -31,8 +32,10 @@ if [ "${1:-}" = --run ]; then
         set -- --threads "${THREADS:-1}"
     fi
     while IFS= read -r word; do set -- "$@" "$word"; done <"$run/args"
+    log=$run/log.txt
+    [ "${CHECKPOINTS:-1}" = 0 ] || { log=/dev/null; set -- --continue -o "$run" "$@"; }
     echo "$run" >&2
-    "$bin/gpt-train" -q --continue -o "$run" -d "$shards" "$@" >/dev/null 2>"$run/err" ||
+    "$bin/gpt-train" -q -d "$shards" "$@" >"$log" 2>"$run/err" ||
         echo "$run: $(head -n 1 "$run/err")" >&2
     exit 0                                          # one that fails, as by too large a rate, is missed in the table
 fi

@@ -291,10 +291,6 @@ size_t cuda_partial_bytes(const struct cuda_ops *c, struct tensor dw)
 {
     return sum_blocks(c, tensor_count(dw)) * sizeof(float);
 }
-static size_t sum_bytes(const struct cuda_ops *c, struct tensor dw)
-{
-    return cuda_round(tensor_count(dw) * sizeof(float)) + cuda_partial_bytes(c, dw);
-}
 
 void cuda_write_product(struct cuda_ops *c, struct tensor dw, const struct summed *s)
 {
@@ -330,21 +326,6 @@ static bool can_sum(struct cuda_ops *c, struct tensor dw, const float *dscale, s
            CUDA_NEED(c, tensor_count(dw) % 4 == 0, "weights come in multiples of 4 elements");
 }
 
-/* With the product g, of dw's shape: dw (+)= scale g, dscale += sum g w. at: sum_bytes of workspace. */
-static void sum_product(struct cuda_ops *c, char *at, struct tensor dw, float *dscale,
-                        struct gemm g, struct tensor w, const float *scale, bool add)
-{
-    g.out = tensor_of(cuda_cut(&at, tensor_count(dw) * sizeof(float)), DT_F32, dw.rows, dw.cols);
-    cuda_gemm(c, &g);
-    struct summed s = { .sum = (const float *)g.out.data,
-                        .w = w,
-                        .scale = scale,
-                        .dscale = dscale,
-                        .partial = (float *)at,
-                        .add = add };
-    cuda_write_product(c, dw, &s);
-}
-
 /* dw (+)= scale a^T b, dscale += sum a^T b w. */
 static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, struct tensor a,
                         struct tensor b, struct tensor w, const float *scale, bool add)
@@ -361,9 +342,19 @@ static void weight_grad(struct cuda_ops *c, struct tensor dw, float *dscale, str
     }
     if (!tensor_count(dw) || !can_sum(c, dw, dscale, w))
         return;
-    char *at = (char *)cuda_workspace(c, sum_bytes(c, dw));
-    if (at)
-        sum_product(c, at, dw, dscale, g, w, scale, add);
+    size_t bytes = cuda_round(tensor_count(dw) * sizeof(float));
+    char *at = (char *)cuda_workspace(c, bytes + cuda_partial_bytes(c, dw));
+    if (!at)
+        return;
+    struct summed s = { .sum = (const float *)at,
+                        .w = w,
+                        .scale = scale,
+                        .dscale = dscale,
+                        .partial = (float *)(at + bytes),
+                        .add = add };
+    g.out = tensor_of(at, DT_F32, dw.rows, dw.cols);
+    cuda_gemm(c, &g);
+    cuda_write_product(c, dw, &s);
 }
 
 void gpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,

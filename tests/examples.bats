@@ -183,7 +183,19 @@ for i in 0 1 2 3; do FEW+=(-s "stages.$i=512 3 256 $([ $i = 3 ] && echo - || ech
             cat "$BATS_TEST_TMPDIR/run/err"
         done
     done >"$BATS_TEST_TMPDIR/runs"
-    printf '%s -q --continue -o '"$BATS_TEST_TMPDIR"'/run -d s --gpus 1 --set=seed=1\n' 0 5 1 7 0 5 | diff - "$BATS_TEST_TMPDIR/runs"
+    printf '%s -q -d s --continue -o '"$BATS_TEST_TMPDIR"'/run --gpus 1 --set=seed=1\n' 0 5 1 7 0 5 | diff - "$BATS_TEST_TMPDIR/runs"
+    # a log without checkpoints; nothing behind UNTIL
+    sed -i 's/>&2//' "$BATS_TEST_TMPDIR/bin/gpt-train"
+    SHARDS=s GPUS=1 SLOT=0 CHECKPOINTS=0 GPT_BIN=$BATS_TEST_TMPDIR/bin run --separate-stderr examples/sweep.sh --run "$BATS_TEST_TMPDIR/run"
+    [ "$status" -eq 0 ]
+    [ "$(cat "$BATS_TEST_TMPDIR/run/log.txt")" = "0 -q -d s --gpus 1 --set=seed=1" ]
+    rm "$BATS_TEST_TMPDIR/run/log.txt"
+    for seconds in -1 100; do
+        SHARDS=s GPUS=1 SLOT=0 CHECKPOINTS=0 UNTIL=$(($(date +%s) + seconds)) GPT_BIN=$BATS_TEST_TMPDIR/bin \
+            run --separate-stderr examples/sweep.sh --run "$BATS_TEST_TMPDIR/run"
+        [ "$status" -eq 0 ]
+        [ "$(ls "$BATS_TEST_TMPDIR/run" | grep -c log.txt)" -eq $((seconds > 0)) ]
+    done
     # and races of GPUs are no CPU's
     GPUS=1 GPT_BIN=$BATS_TEST_TMPDIR/bin CHOOSE=1 FRESH=2 run --separate-stderr examples/race.sh 'muon 0.1 rules.matrices=lr RATE | step'
     [ "$status" -eq 1 ]
@@ -291,38 +303,28 @@ END
 
 @test "one-batch.sh: a line a rate, its loss below the one before; frozen V is another number; a picture" {
     run --separate-stderr env STEPS=4 BATCHES=2 JOBS=2 examples/one-batch.sh \
-        'mine 0.02,1e6 momentum 0.95 nesterov | polar polar-express | shape | step'
+        'mine 0.02,0.04,1e6 momentum 0.95 nesterov | polar polar-express | shape | step'
     echo "$output $stderr"
     [ "$status" -eq 0 ]
-    [ "${#lines[@]}" -eq 4 ]
+    [ "${#lines[@]}" -eq 5 ]
     before=${lines[0]#\# before: }
     awk -v before="$before" 'NR == 3 { exit !($1 == "mine" && $2 == "0.02" && $3 == 2 && $4 > 0 && $4 < before - 0.01 && $6 < before - 0.01 && $4 != $6) }' <<<"$output"
     awk 'NR == 3 { d = $6 - $4 - $8; exit !(d * d < 1.1e-8 && $5 > 0 && $7 > 0 && $9 > 0) }' <<<"$output"
-    awk -v before="$before" 'NR == 4 { exit !($4 == "nan" || $4 > before) }' <<<"$output"
+    awk -v before="$before" 'NR == 5 { exit !($4 == "nan" || $4 > before) }' <<<"$output"
     [ "$stderr" = "picture: $OUT/one-batch.svg" ]
-    # of each rule one point lies below the loss before, 1e6's does not
-    grep -q "d='M[0-9.]* [0-9.]*'><title>mine+</title>" "$OUT/one-batch.svg"
+    # of each two points lie below the loss before, 1e6's does not
+    for name in mine 'mine, V frozen'; do
+        grep -qE "points='([0-9.]+,[0-9.]+ ){2}'><title>$name</title>" "$OUT/one-batch.svg"
+    done
 }
 
-@test "one-batch.sh: what is not there is said in one line" {
-    RUN=$BATS_TEST_TMPDIR/none run --separate-stderr examples/one-batch.sh
-    [ "$status" -eq 1 ]
-    [ -z "$output" ]
-    [ "$stderr" = "no $OUT/shards or no checkpoint $BATS_TEST_TMPDIR/none: run examples/train-on-text.sh first" ]
-}
-
-@test "curves.awk: curves lie where their numbers say; what is no number is left out" {
-    printf '%s\n' 'a 0.1 2 0.5' 'a 10 1 -' 'a 1 1.5' 'a 100 nan' 'a+ 0.1 3' 'a+ 10 9' |
-        awk -v title=t -v x=rate -v y=loss -v most=4 -f examples/curves.awk >"$BATS_TEST_TMPDIR/c.svg"
-    curve() { grep -o "d='[^']*'><title>$1<" "$BATS_TEST_TMPDIR/c.svg" | cut -d "'" -f 2; }
-    # the frame is 70 to 630 and 330 to 40; losses from 1 to 3
-    [ "$(curve a)" = "M70.0 185.0L350.0 257.5L630.0 330.0" ]
-    [ "$(curve a+)" = "M70.0 40.0" ]
-    grep -q "d='M70.0 257.5V112.5'" "$BATS_TEST_TMPDIR/c.svg"      # 2 - 0.5 to 2 + 0.5
-    run --separate-stderr awk -f examples/curves.awk <<<'a 1 nan'
-    [ "$status" -eq 1 ]
-    [ -z "$output" ]
-    [ "$stderr" = "curves.awk: no numbers" ]
+@test "one-batch.sh, spoil.sh: what is not there is said in one line, of checkpoint.sh" {
+    for e in one-batch spoil; do
+        RUN=$BATS_TEST_TMPDIR/none run --separate-stderr examples/$e.sh
+        [ "$status" -eq 1 ]
+        [ -z "$output" ]
+        [ "$stderr" = "no $OUT/shards or no checkpoint $BATS_TEST_TMPDIR/none: run examples/train-on-text.sh first" ]
+    done
 }
 
 @test "race.sh: a rate for each line, then fresh seeds; more lines go on where it stopped" {
@@ -360,7 +362,7 @@ settings_of() {
     done < <(sed "s/RATE/$1/g; s/ *; */\n/g" <<<"$2")
 }
 
-@test "race.lines, aol.lines, keys.lines, soap.lines: bench-small can be run with each, at each rate" {
+@test "race.lines, aol.lines, keys.lines, soap.lines, coeffs.lines: bench-small can be run with each, at each rate" {
     n=0
     while read -r name rates settings; do
         [[ $rates =~ ^[0-9.]+(,[0-9.]+){0,4}$ ]]
@@ -369,15 +371,29 @@ settings_of() {
         "$GPT_BIN/gpt-train" --plan -r bench-small "${set[@]}" >"$BATS_TEST_TMPDIR/plan"
         grep -qE "^rule matrices = (lr ${rates%%,*} |nor )" "$BATS_TEST_TMPDIR/plan"
         n=$((n + 1))
-    done < <(lines_of examples/race.lines examples/aol.lines examples/keys.lines examples/soap.lines)
-    [ $n -ge 43 ]
+    done < <(lines_of examples/race.lines examples/aol.lines examples/keys.lines examples/soap.lines examples/coeffs.lines)
+    [ $n -ge 55 ]
+}
+
+@test "qk-84.lines: record 84 can be run with each, which is another plan" {
+    while read -r name rate settings; do
+        if [ "$name" = '*' ]; then
+            settings_of - "$rate $settings"
+            every=("${set[@]}")
+            continue
+        fi
+        settings_of "$rate" "$settings"
+        echo "$name"
+        "$GPT_BIN/gpt-train" --plan "${every[@]}" "${set[@]}" >"$BATS_TEST_TMPDIR/$name"
+    done < <(lines_of examples/qk-84.lines)
+    [ "$(cd "$BATS_TEST_TMPDIR" && md5sum -- record-84 qk-* | cut -d ' ' -f 1 | sort -u | wc -l)" -eq 3 ]
 }
 
 # Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
-@test "tiny.lines, rounding.lines: each runs, and its losses are not the baseline's" {
+@test "tiny.lines, rounding.lines, those of record 61: each runs, and its losses are not the baseline's" {
     n=0
     declare -A base
-    narrow=(model.head_dim=8 model.mlp_width=64 schedule.extension=0 data.val_tokens=256 data.val_chunk=256
+    narrow=(model.head_dim=8 model.mlp_width=64 model.vocab=272 data.bos=256 data.chunks=1 schedule.extension=0 data.val_tokens=256 data.val_chunk=256
             "stages.2=256 8 128 1.73 1" "stages.3=256 8 128 - 1")
     while read -r name rate settings; do
         if [ "$name" = '*' ]; then
@@ -385,20 +401,20 @@ settings_of() {
             every=("${set[@]}")
             continue
         fi
-        [ "$rate" = - ]
-        settings_of - "$settings"
+        settings=${settings//131072 3 2048/256 3 128}                   # record 61's stages
+        settings_of "${rate%%,*}" "${settings//262144 7 2048/256 7 128}"
         case $settings in *stages*) stages=() ;; *) stages=("stages.0=256 3 128 1 1,0.5,0.25>0" "stages.1=256 7 128 1.52 1,0.5>0") ;; esac
         case $settings in *gpu-path* | *head_block*) continue ;; esac   # they act on a GPU
         echo "$name"
         for steps in 8 16; do
-            case $steps$name in *tiny | 16untie* | 8[!u]*) ;; *) continue ;; esac
+            case $steps$name in *tiny | *record-61 | 16untie* | 8[!u]*) ;; *) continue ;; esac
             "$GPT_BIN/gpt-train" -q --threads 1 -d "$OUT/shards" "${every[@]}" "${set[@]}" "${narrow[@]/#/--set=}" \
                 "${stages[@]/#/--set=}" --set=schedule.steps=$steps >"$BATS_TEST_TMPDIR/log"
             losses=$(sed -n 's/^step:\([0-9]*\).* \(train_loss\|val_loss\):\([0-9.]*\).*/\1 \3/p' "$BATS_TEST_TMPDIR/log")
             [ "$(wc -l <<<"$losses")" -eq $((steps + 1)) ]
-            if [ "$name" = tiny ]; then base[$steps]=$losses; else [ "$losses" != "${base[$steps]}" ]; fi
+            if [[ $name = tiny || $name = record-61 || $name = five ]]; then base[$steps]=$losses; else [ "$losses" != "${base[$steps]}" ]; fi
         done
         n=$((n + 1))
-    done < <(lines_of examples/tiny.lines examples/rounding.lines)
-    [ $n -ge 44 ]
+    done < <(lines_of examples/tiny.lines examples/rounding.lines examples/*-61.lines)
+    [ $n -ge 58 ]
 }

@@ -19,7 +19,8 @@ enum {
     LEGEND = 18, /* height of an entry */
     LEGEND_WIDTH = 210,
     LEGEND_ENTRIES = 8, /* that fit a frame of HEIGHT */
-    NAME_MAX_CHARS = 24
+    NAME_MAX_CHARS = 24,
+    COLUMNS = 3 /* of a legend below its panel */
 };
 
 /* Also so far that doubles can count through it, and that it can be seen. */
@@ -195,6 +196,16 @@ static int entries(const struct gather *g)
     return g->n <= CHART_STYLES ? g->n : CHART_STYLES + 1;
 }
 
+/* Draws an entry: as much of a name as fits, and a note. */
+static void put_entry(FILE *f, int x, int y, int which, const char *name, const char *note)
+{
+    char cut[4 * NAME_MAX_CHARS + 1], rest[40];
+    size_t n = text_cut(name, NAME_MAX_CHARS);
+    snprintf(cut, sizeof cut, "%.*s", (int)n, name);
+    snprintf(rest, sizeof rest, "%s%s", name[n] ? "…" : "", note);
+    chart_legend(f, x, y, which, cut, rest);
+}
+
 /* In the upper right corner of a panel, where curves that fall leave room. */
 static void put_legend(const struct chart *p, const struct gather *g)
 {
@@ -202,12 +213,9 @@ static void put_legend(const struct chart *p, const struct gather *g)
     fprintf(p->f, "<rect class='paper' fill-opacity='.8' x='%d' y='%d' width='%d' height='%d'/>\n",
             x, y, LEGEND_WIDTH - 6, LEGEND * entries(g) + 6);
     for (int i = 0; i < g->n && i < CHART_STYLES; i++) {
-        char name[4 * NAME_MAX_CHARS + 1], note[32];
-        size_t n = text_cut(g->group[i].name, NAME_MAX_CHARS);
-        snprintf(name, sizeof name, "%.*s", (int)n, g->group[i].name);
-        snprintf(note, sizeof note, "%s (%d run%s)", g->group[i].name[n] ? "…" : "", g->group[i].n,
-                 g->group[i].n == 1 ? "" : "s");
-        chart_legend(p->f, x + 8, y + LEGEND * (i + 1) - 2, i, name, note);
+        char note[32];
+        snprintf(note, sizeof note, " (%d run%s)", g->group[i].n, g->group[i].n == 1 ? "" : "s");
+        put_entry(p->f, x + 8, y + LEGEND * (i + 1) - 2, i, g->group[i].name, note);
     }
     if (g->n > CHART_STYLES)
         chart_legend_more(p->f, x + 8, y + LEGEND * entries(g) - 2, g->n - CHART_STYLES);
@@ -313,9 +321,135 @@ static void put_scatter(const struct gather *g, const struct chart *p, double ta
     chart_axes_end(p);
 }
 
+/* --- loss over a number --- */
+
+/* Point of a scan: the mean loss of a group called NAME@X. */
+struct spot {
+    const char *name;
+    int length; /* of NAME; 0: the group is not called so */
+    double x, loss, error; /* error: NaN for one run */
+};
+
+static int spot_of(struct spot *s, const struct group *g)
+{
+    struct group_sum sum = { .runs = 0 };
+    const char *at = strrchr(g->name, '@');
+    char *end = NULL;
+    int rc = group_sum(g, NAN, &sum);
+    *s = (struct spot){ .name = g->name, .loss = sum.loss.mean };
+    s->error = sum.loss.sd / sqrt(sum.loss.n);
+    if (at && at[1])
+        s->x = strtod(at + 1, &end);
+    if (end && !*end && drawn(s->x) && sum.loss.n && drawn(s->loss))
+        s->length = (int)(at - g->name);
+    return rc;
+}
+
+static bool same_curve(const struct spot *a, const struct spot *b)
+{
+    return a->length == b->length && !memcmp(a->name, b->name, (size_t)a->length);
+}
+
+/* True if spot i is the first of its curve. */
+static bool begins(const struct spot *s, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (same_curve(&s[k], &s[i]))
+            return false;
+    return s[i].length > 0;
+}
+
+/* Returns the spot of the curve of s[i] that has the least x above `after`; NULL: none. */
+static const struct spot *next_spot(const struct spot *s, int n, int i, double after)
+{
+    const struct spot *best = NULL;
+    for (int k = 0; k < n; k++)
+        if (same_curve(&s[k], &s[i]) && s[k].x > after && (!best || s[k].x < best->x))
+            best = &s[k];
+    return best;
+}
+
+static bool scan_panel(const struct spot *s, int n, struct chart *p)
+{
+    double x0 = INFINITY, x1 = -INFINITY, y0 = INFINITY, y1 = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (!s[i].length)
+            continue;
+        double error = drawn(s[i].error) ? s[i].error : 0;
+        x0 = fmin(x0, s[i].x);
+        x1 = fmax(x1, s[i].x);
+        y0 = fmin(y0, s[i].loss - error);
+        y1 = fmax(y1, s[i].loss + error);
+    }
+    if (!(x1 > x0))
+        return false;
+    p->log_x = x0 > 0 && x1 > 3 * x0;
+    p->log_y = y0 > 0 && y1 > 1.5 * y0;
+    if (p->log_x)
+        x0 = log10(x0), x1 = log10(x1);
+    if (p->log_y)
+        y0 = log10(y0), y1 = log10(y1);
+    widen(&x0, &x1, 0.04);
+    widen(&y0, &y1, 0.06);
+    set_panel(p, x0, x1, y0, y1);
+    return true;
+}
+
+static void put_scan_curve(const struct spot *s, int n, int i, const struct chart *p, int which)
+{
+    char name[300];
+    const struct spot *at;
+    snprintf(name, sizeof name, "%.*s", s[i].length, s[i].name);
+    chart_curve(p, which, 2);
+    for (double x = -INFINITY; (at = next_spot(s, n, i, x)); x = at->x)
+        chart_to(p, p->log_x ? log10(at->x) : at->x, y_of(p, at->loss));
+    chart_curve_end(p, name);
+    for (double x = -INFINITY; (at = next_spot(s, n, i, x)); x = at->x) {
+        double px = p->log_x ? log10(at->x) : at->x;
+        put_dot(p, px, y_of(p, at->loss), which);
+        if (drawn(at->error))
+            fprintf(p->f, "<path stroke='%s' d='M%.1f %.1fV%.1f'/>\n", chart_colour(which),
+                    chart_x(p, px), chart_y(p, y_of(p, at->loss - at->error)),
+                    chart_y(p, y_of(p, at->loss + at->error)));
+    }
+}
+
+/* Counts the curves that have an entry in the legend; *more are those beyond. */
+static int scan_entries(const struct spot *s, int n, int *more)
+{
+    int curves = 0;
+    for (int i = 0; i < n; i++)
+        curves += begins(s, i);
+    *more = curves > CHART_STYLES ? curves - CHART_STYLES : 0;
+    return curves - *more;
+}
+
+/* Draws curves, and a legend below the panel in columns. */
+static void put_scan(const struct spot *s, int n, const struct chart *p)
+{
+    int which = 0, more, shown = scan_entries(s, n, &more), x, y;
+    chart_axes(p);
+    for (int i = 0; i < n; i++)
+        if (begins(s, i))
+            put_scan_curve(s, n, i, p, which++);
+    chart_axes_end(p);
+    for (int i = 0, k = 0; i < n && k <= shown; i++) {
+        char name[300];
+        if (!begins(s, i))
+            continue;
+        x = p->left + k % COLUMNS * (p->width / COLUMNS);
+        y = p->top + p->height + BOTTOM + LEGEND * (k / COLUMNS) + 8;
+        snprintf(name, sizeof name, "%.*s", s[i].length, s[i].name);
+        if (k++ < shown)
+            put_entry(p->f, x, y, k - 1, name, "");
+        else
+            chart_legend_more(p->f, x, y, more);
+    }
+}
+
 /* --- the picture --- */
 
-enum { PANELS = MEANS_AXES + 3 };
+enum { PANELS = MEANS_AXES + 4 };
 
 /* Where the panels that have data stand. */
 struct picture {
@@ -336,7 +470,8 @@ static void place(struct picture *p, int i, int legend)
     p->height += TOP + c->height + BOTTOM;
 }
 
-static int draw(FILE *f, const struct gather *g, const struct means *m, double target)
+static int draw(FILE *f, const struct gather *g, const struct means *m, const struct spot *spots,
+                double target)
 {
     static const char *const titles[PANELS] = {
         "Loss: validation thick, training thin; bands are a deviation",
@@ -344,18 +479,20 @@ static int draw(FILE *f, const struct gather *g, const struct means *m, double t
         "Loss over time",
         "Validation loss, the last third of the steps",
         "Step times, mean of the runs",
-        "Loss against time, a dot a run"
+        "Loss against time, a dot a run",
+        "Mean loss over the number after @, with standard errors"
     };
-    static const char *const units[PANELS] = { "step", "tokens", "seconds",
-                                               "step", "step",   "seconds" };
-    enum { END = MEANS_AXES, TIMES, DOTS };
+    static const char *const units[PANELS] = { "step", "tokens",  "seconds",       "step",
+                                               "step", "seconds", "number after @" };
+    enum { END = MEANS_AXES, TIMES, DOTS, SCAN };
     struct losses l[END + 1];
     struct picture p = { .height = 0 };
+    int more;
     for (int i = 0; i < PANELS; i++) {
         p.chart[i] = (struct chart){ .f = f,
                                      .left = LEFT,
                                      .width = WIDTH - LEFT - RIGHT,
-                                     .height = HEIGHT,
+                                     .height = i == SCAN ? 3 * HEIGHT / 2 : HEIGHT,
                                      .title = titles[i],
                                      .x_title = units[i],
                                      .y_title = i == TIMES ? "ms" : "loss" };
@@ -370,8 +507,12 @@ static int draw(FILE *f, const struct gather *g, const struct means *m, double t
     }
     p.has[TIMES] = time_panel(g, &p.chart[TIMES]);
     p.has[DOTS] = scatter_panel(g, target, &p.chart[DOTS]);
+    p.has[SCAN] = scan_panel(spots, g->n, &p.chart[SCAN]);
     for (int i = 0; i < PANELS; i++)
-        place(&p, i, entries(g));
+        place(&p, i, i == SCAN ? 0 : entries(g));
+    if (p.has[SCAN])
+        p.height +=
+            LEGEND * ((scan_entries(spots, g->n, &more) + (more > 0) + COLUMNS - 1) / COLUMNS) + 8;
     if (!p.height)
         p.height = TOP; /* nothing is drawn: an empty picture */
     chart_begin(f, WIDTH, p.height);
@@ -383,9 +524,11 @@ static int draw(FILE *f, const struct gather *g, const struct means *m, double t
             put_losses(&l[i], &p.chart[i]);
         else if (i == TIMES)
             put_times(g, &p.chart[i]);
-        else
+        else if (i == DOTS)
             put_scatter(g, &p.chart[i], target);
-        if (!legend)
+        else
+            put_scan(spots, g->n, &p.chart[i]);
+        if (!legend && i != SCAN)
             put_legend(&p.chart[i], g);
         legend = true;
     }
@@ -396,13 +539,16 @@ static int draw(FILE *f, const struct gather *g, const struct means *m, double t
 int plot_svg(FILE *f, const struct gather *g, double target)
 {
     struct means *m = calloc((size_t)g->n + 1, sizeof *m);
-    int rc = m ? 0 : err_memory();
+    struct spot *spots = calloc((size_t)g->n + 1, sizeof *spots);
+    int rc = m && spots ? 0 : err_memory();
     for (int i = 0; i < g->n && !rc; i++)
-        rc = means_of(&m[i], g, i);
+        if (!(rc = means_of(&m[i], g, i)))
+            rc = spot_of(&spots[i], &g->group[i]);
     if (!rc)
-        rc = draw(f, g, m, target);
+        rc = draw(f, g, m, spots, target);
     for (int i = 0; m && i < g->n; i++)
         means_release(&m[i]);
     free(m);
+    free(spots);
     return rc;
 }

@@ -61,6 +61,36 @@ setup_file() {
     grep -q '>target 3.3</text>' z.svg
 }
 
+# list NAME@X LOSS,LOSS: results without a log
+list() { printf '# %s\nlosses = [%s]\n' "$1" "${2//,/, }"; }
+
+@test "groups called NAME@X are a curve over X, with errors" {
+    { list a@10 1.0,1.0; list a@0.1 1.9,2.1; list b@1 1.5,1.5; list b@ 1.7,1.7; list c 1.2,1.2; list a@1 nan,1; } |
+        tool gpt-logdiff -q --plot x.svg -
+    curve() { grep -o "points='[^']*'><title>$1</title>" x.svg | grep -oE '[0-9.]+,[0-9.]+'; }
+    [ "$(curve a | wc -l)" -eq 2 ]
+    [ "$(curve b | wc -l)" -eq 1 ]
+    # the frame: x from 80 to 656, a margin of 0.04 of two decades; y from 34 to 319, losses from log 1 to log 2.1, the margin 0.06
+    { curve a; curve b; } | awk -F , '
+        function x(v) { return 80 + 576 * (log(v / 0.1) / log(100) + 0.04) / 1.08 }
+        function y(v) { return 319 - 285 * (log(v) / log(2.1) + 0.06) / 1.12 }
+        function near(a, b) { return a - b <= 0.06 && b - a <= 0.06 }
+        NR == 1 { ok += near($1, x(0.1)) && near($2, y(2)) }
+        NR == 2 { ok += near($1, x(10)) && near($2, y(1)) }
+        NR == 3 { ok += near($1, x(1)) && near($2, y(1.5)) }
+        END { exit !(ok == 3) }'
+    # 2 - 0.1 to 2 + 0.1
+    grep -o "d='M[0-9.]* [0-9.]*V[0-9.]*'" x.svg | head -n 1 | tr "MV'" '   ' | awk '
+        function y(v) { return 319 - 285 * (log(v) / log(2.1) + 0.06) / 1.12 }
+        { a = $3 - y(1.9); b = $4 - y(2.1); exit !(a * a <= 0.0036 && b * b <= 0.0036) }'
+    for i in $(seq 34); do list "n$i@$i" "1.$i"; done | tool gpt-logdiff -q --plot z.svg -
+    [ "$(grep -c '<polyline' z.svg)" -eq 34 ]
+    grep -q '>+2 more</text>' z.svg
+    # one number is none that was varied, but a name
+    { list a@1 1.5,1.6; list b 1.4,1.5; } | tool gpt-logdiff -q --plot y.svg -
+    run ! grep -q '<polyline' y.svg
+}
+
 @test "the legend stands in the first panel, whose height it sets" {
     groups=()
     for i in $(seq 20); do groups+=("a name of more characters than fit $i=$LOGS/run1.txt"); done
