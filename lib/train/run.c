@@ -36,17 +36,6 @@ static void rank_release(struct rank *k)
         k->ops->free(k->ops);
 }
 
-/* Keeps the first failure: later ones follow from it. */
-static void set_failure(struct run *run, int rc, const char *message)
-{
-    pthread_mutex_lock(&run->lock);
-    if (!run->code) {
-        run->code = rc;
-        snprintf(run->message, sizeof run->message, "%s", message);
-    }
-    pthread_mutex_unlock(&run->lock);
-}
-
 static void rank_failed(struct rank *k, int rc)
 {
     struct run *run = k->run;
@@ -55,12 +44,12 @@ static void rank_failed(struct rank *k, int rc)
     /* The message of another rank names that rank. */
     bool names_rank = k->named || (k->comm && k->comm->status(k->comm));
     snprintf(named, sizeof named, "rank %d, %s: %.500s", k->rank, k->phase, own);
-    set_failure(run, rc, names_rank ? err_message() : k->world == 1 ? own : named);
+    run_failed(run, rc, names_rank ? err_message() : k->world == 1 ? own : named);
     if (k->comm)
         k->comm->abort(k->comm, rc, own);
     else if (run->opt->backend->abort)
         run->opt->backend->abort(run->opt->backend->group, k->rank, rc, own);
-    opening_interrupt(run);
+    opening_interrupt(run); /* now that whoever waits for the loader finds the failure */
     rank_enter(k, "end",
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
@@ -370,7 +359,7 @@ static void not_started(struct run *run, int i, int error)
     const struct backend *be = run->opt->backend;
     errno = error;
     int rc = err_sys("cannot start rank %d", be->first + i);
-    set_failure(run, rc, err_message());
+    run_failed(run, rc, err_message());
     if (be->abort)
         be->abort(be->group, be->first + i, rc, err_message());
     opening_interrupt(run);

@@ -30,11 +30,22 @@ void opening_ends(struct run *run, bool open)
     pthread_mutex_unlock(&run->lock);
 }
 
+/* Keeps the first failure: later ones follow from it. */
+void run_failed(struct run *run, int rc, const char *message)
+{
+    pthread_mutex_lock(&run->lock);
+    if (!run->code) {
+        run->code = rc;
+        snprintf(run->message, sizeof run->message, "%s", message);
+    }
+    pthread_cond_broadcast(&run->change);
+    pthread_mutex_unlock(&run->lock);
+}
+
 void opening_interrupt(struct run *run)
 {
     pthread_mutex_lock(&run->lock);
     bool over = run->opening != OPENING;
-    pthread_cond_broadcast(&run->change);
     pthread_mutex_unlock(&run->lock);
     if (over && run->loader)
         loader_stop(run->loader);
@@ -69,8 +80,11 @@ static void *join_main(void *arg)
     const struct backend *be = k->run->opt->backend;
     double from = now_seconds();
     j->code = be->comm_new(&j->comm, k->ops, k->rank, k->world, be->group);
-    if (j->code)
+    if (j->code) {
         snprintf(j->message, sizeof j->message, "%s", err_message());
+        run_failed(k->run, j->code, j->message); /* the rank may wait for the data */
+        opening_interrupt(k->run);
+    }
     j->seconds = now_seconds() - from;
     return NULL;
 }
