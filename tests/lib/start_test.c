@@ -1,7 +1,6 @@
 /* start_test.c - ranks that start while the process opens the data: whichever fails ends the other, and the
  * run says what failed. Devices are the CPU's, one of which fails, or takes its time.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@ enum { RANKS = 2 };
 static struct backend cpu; /* what the devices below call */
 static const char *failing; /* of rank 1: "device", "ranks"; or NULL */
 static atomic_int devices; /* that there are */
-static void (*free_cpu)(struct ops *o);
+static void (*_Atomic free_cpu)(struct ops *o);
 
 static void free_device(struct ops *o)
 {
