@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "base/opt.h"
+#include "base/pool.h"
 #include "base/progress.h"
 #include "base/report.h"
 #include "base/text.h"
@@ -644,7 +645,7 @@ static int make_shards(int inputs, char **input, const char *arguments)
         .seed = (uint64_t)o.shuffle,
         .memory = o.memory,
         .with_index = o.index,
-        .threads = o.threads ? (int)o.threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
+        .threads = o.threads ? (int)o.threads : pool_processors(),
         .force = o.force,
         .stats = o.stats ? &stats : NULL,
         .progress = show_progress,

@@ -65,11 +65,14 @@ static int refuse_unlike(const struct backend *b, int ranks, const struct gpu_fa
     return 0;
 }
 
-/* Makes the CUDA context of the i-th GPU, which takes a good part of a second. */
+/* Makes the CUDA context of the i-th GPU, which takes a good part of a second, or, behind the last GPU of a
+ * group, starts NCCL. */
 static int open_gpu(void *group, int i)
 {
+    struct nccl_group *g = (struct nccl_group *)group;
     bool portable;
-    return ops_cuda_portable(gpu_of(group, i), &portable);
+    return g && i == nccl_group_gpus(g) ? nccl_group_begin(g)
+                                        : ops_cuda_portable(gpu_of(group, i), &portable);
 }
 
 /* Describes this process's GPUs; refuses those that do not do. */
@@ -78,7 +81,8 @@ static int describe(struct backend *b, const struct backend_wants *w)
     struct gpu_facts f;
     char name[256];
     bool portable;
-    int device = gpu_of(b->group, 0), rc = parallel_for(w->ranks, w->ranks, open_gpu, b->group);
+    int device = gpu_of(b->group, 0), n = w->ranks + (b->group != NULL);
+    int rc = parallel_for(n, n, open_gpu, b->group);
 
     if (rc || (rc = ops_cuda_portable(device, &portable)))
         return rc;

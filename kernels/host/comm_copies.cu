@@ -36,7 +36,7 @@ void copies_memory(struct ops *o)
     cuda_of(o)->give_shared = give;
 }
 
-bool copies_possible(struct nccl_group *g)
+bool copies_possible(const struct nccl_group *g)
 {
     int n = nccl_group_world(g), version = 0;
     bool all = n > 1 && n == nccl_group_gpus(g) && ncclGetVersion(&version) == ncclSuccess &&

@@ -22,9 +22,9 @@
 
 enum { COPIES_PIECE = 8 << 20 };
 
-/* True if the GPUs of this process, which is alone, can copy to each other: all ranks find the
- * same. */
-bool copies_possible(struct nccl_group *g);
+/* True if the GPUs of this process, which is alone, can copy to each other: asks every pair, so once a
+ * group (nccl_group_copies). */
+bool copies_possible(const struct nccl_group *g);
 /* Makes shared blocks of o come from NCCL, which maps them for all GPUs. */
 void copies_memory(struct ops *o);
 

@@ -1,6 +1,6 @@
 /* comm_group.cu - what the ranks of a process share: connections to the other processes, gathers on
  * the host, detection of failures. */
-#include "host/comm_group.h"
+#include "host/comm_copies.h"
 
 #include <errno.h>
 #include <math.h>
@@ -31,12 +31,15 @@ struct nccl_group {
     struct rendezvous *rendezvous;
     int gpus;
     double timeout;
+    ncclUniqueId id; /* of the communicator, of the process that has rank 0 */
+    bool has_id;
     pthread_t watch;
     bool watching, stop;
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t change;
     struct member **member; /* gpus; NULL: has not joined, or has left */
     struct host_gather gather;
+    int copies; /* of copies_possible; -1: it has not been asked */
     bool failed, aborting;
     int code;
     char message[600];
@@ -400,18 +403,27 @@ int nccl_group_gather(struct nccl_group *g, int rank, const void *mine, size_t b
     return rc;
 }
 
+int nccl_group_begin(struct nccl_group *g)
+{
+    ncclResult_t e = g->env.process || g->has_id ? ncclSuccess : ncclGetUniqueId(&g->id);
+
+    if (e != ncclSuccess)
+        return err_set(GPT_DEVICE, "rank 0: NCCL: %s", ncclGetErrorString(e));
+    g->has_id = true;
+    return 0;
+}
+
 int nccl_group_id(struct nccl_group *g, int rank, ncclUniqueId *id)
 {
-    int world = nccl_group_world(g), rc;
-    ncclUniqueId mine = {}, *all = (ncclUniqueId *)malloc((size_t)world * sizeof *all);
-    ncclResult_t e = rank == 0 ? ncclGetUniqueId(&mine) : ncclSuccess;
+    int world = nccl_group_world(g), rc = rank ? 0 : nccl_group_begin(g);
+    ncclUniqueId mine = {}, *all;
 
-    if (!all)
+    if (rc)
+        return rc;
+    if (!(all = (ncclUniqueId *)malloc((size_t)world * sizeof *all)))
         return err_sys("rank %d", rank);
-    if (e != ncclSuccess) {
-        free(all);
-        return err_set(GPT_DEVICE, "rank 0: NCCL: %s", ncclGetErrorString(e));
-    }
+    if (rank == 0)
+        mine = g->id;
     rc = nccl_group_gather(g, rank, &mine, sizeof mine, all);
     *id = all[0];
     free(all);
@@ -423,6 +435,16 @@ int nccl_group_id(struct nccl_group *g, int rank, ncclUniqueId *id)
 int nccl_group_world(const struct nccl_group *g) { return g->gpus * g->env.processes; }
 int nccl_group_gpus(const struct nccl_group *g) { return g->gpus; }
 int nccl_group_first(const struct nccl_group *g) { return g->gpus * g->env.process; }
+
+bool nccl_group_copies(struct nccl_group *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->copies < 0)
+        g->copies = copies_possible(g);
+    bool copies = g->copies > 0;
+    pthread_mutex_unlock(&g->lock);
+    return copies;
+}
 
 /* Processes on one machine take its GPUs in their local order, unless the launcher makes only its
  * own GPUs visible to each. */
@@ -478,6 +500,7 @@ int nccl_group_new(struct nccl_group **out, int gpus, double timeout_s)
     if (!g)
         return err_sys("group");
     g->gpus = gpus;
+    g->copies = -1;
     g->timeout = timeout_s;
     g->member = (struct member **)calloc((size_t)gpus, sizeof *g->member);
     pthread_mutex_init(&g->lock, NULL);

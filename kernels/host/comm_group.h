@@ -92,7 +92,7 @@ bool nccl_member_stream(struct member *m, cudaStream_t *stream);
 bool nccl_member_event(struct member *m, cudaEvent_t *event);
 /* 0 outside of a capture, else the capture's id. */
 bool nccl_member_capture(struct member *m, unsigned long long *id);
-int nccl_group_gpus(const struct nccl_group *g); /* of this process */
+bool nccl_group_copies(struct nccl_group *g); /* copies_possible, asked once; any thread */
 void nccl_group_join(struct member *m);
 /* Ends the watch over m; waits for an abort that is under way. */
 void nccl_group_leave(struct member *m);

@@ -337,7 +337,7 @@ int nccl_group_ops(struct ops **o, int i, void *group)
     struct nccl_group *g = (struct nccl_group *)group;
     int rc = ops_cuda_new(o, nccl_group_device(g, i));
 
-    if (!rc && copies_possible(g))
+    if (!rc && nccl_group_copies(g))
         copies_memory(*o);
     return rc;
 }

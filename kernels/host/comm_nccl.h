@@ -33,7 +33,7 @@
  * inside CUDA 2 seconds later, `stuck` is called with its name and should end
  * the process.
  *
- * Threads: a struct comm belongs to its rank's thread; abort() may be called
+ * Threads: a struct comm belongs to its rank's thread once it is made; abort() may be called
  * from any. nccl_group_* by one thread, nccl_group_status by any.
  */
 #ifndef KERNELS_HOST_COMM_NCCL_H
@@ -51,8 +51,12 @@ struct nccl_group;
  * must have as many, within a minute or timeout_s if that is longer. timeout_s: after which a
  * process without heartbeat, or a rank without progress, has failed. */
 int nccl_group_new(struct nccl_group **g, int gpus, double timeout_s) MUST_CHECK;
+/* Starts NCCL, which needs no GPU for that: while the GPUs' contexts are made, so that comm_nccl_new need not
+ * do it. By one thread, before it. */
+int nccl_group_begin(struct nccl_group *g) MUST_CHECK;
 int nccl_group_world(const struct nccl_group *g);
 int nccl_group_first(const struct nccl_group *g); /* this process's first rank */
+int nccl_group_gpus(const struct nccl_group *g); /* this process's ranks */
 int nccl_group_device(const struct nccl_group *g, int i); /* GPU of its rank first + i */
 /* The GPU of rank first + i (ops_cuda_new). group is a struct nccl_group; the signature is that of
  * struct backend (device/backend.h). */
@@ -66,7 +70,8 @@ int nccl_group_status(struct nccl_group *g) MUST_CHECK;
 void nccl_group_abort(void *group, int rank, int code, const char *message);
 void nccl_group_free(struct nccl_group *g);
 
-/* Makes a rank's communicator, in the rank's thread, all ranks together. group is a struct
+/* Makes a rank's communicator, all ranks together, in the rank's thread or beside it: it only reads o's
+ * device, and the rank may use o meanwhile. group is a struct
  * nccl_group; rank and world are over all processes. The signature is that of struct backend
  * (train/run.h). */
 int comm_nccl_new(struct comm **c, struct ops *o, int rank, int world, void *group) MUST_CHECK;

@@ -171,6 +171,8 @@ static void reserve(struct ops *o, size_t bytes)
 
     if (bytes > c->own)
         cuda_workspace(c, bytes - c->own);
+    if (!c->failed)
+        gemm_begin(c);
 }
 
 static void staging_free(struct staging *s)

@@ -266,6 +266,7 @@ struct gemm {
 };
 void cuda_gemm(struct cuda_ops *c, const struct gemm *g);
 bool gemm_cache_new(struct cuda_ops *c);
+bool gemm_begin(struct cuda_ops *c); /* starts the library, if no product has */
 void gemm_cache_free(struct gemm_cache *g);
 
 /* device.cu: memory that lives until free(); NULL (recorded) when there is none. */

@@ -60,7 +60,12 @@ bool gemm_cache_new(struct cuda_ops *c)
         return false;
     }
     c->gemm->workspace = workspace;
-    return LT_TRY(c, cublasLtCreate(&c->gemm->lt));
+    return true;
+}
+
+bool gemm_begin(struct cuda_ops *c)
+{
+    return c->gemm->lt || LT_TRY(c, cublasLtCreate(&c->gemm->lt));
 }
 
 static void plan_release(struct plan *p)
@@ -252,7 +257,7 @@ static bool choose(struct cuda_ops *c, struct plan *p)
     int n = 0;
     bool ok;
 
-    if (!LT_TRY(c, cublasLtMatmulPreferenceCreate(&pref)))
+    if (!gemm_begin(c) || !LT_TRY(c, cublasLtMatmulPreferenceCreate(&pref)))
         return false;
     ok = LT_TRY(c, cublasLtMatmulPreferenceSetAttribute(
                        pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes)) &&

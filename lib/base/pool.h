@@ -27,6 +27,9 @@ void pool_free(struct pool *p);
 int pool_threads(const struct pool *p);
 void pool_for(struct pool *p, int n, void (*work)(void *arg, int i, int thread), void *arg);
 
+/* Returns how many processors this process may run on: taskset may leave it fewer than there are. */
+int pool_processors(void);
+
 /* Calls work(arg, 0 .. n - 1), which may fail, on a pool of its own; threads 0: one for each
  * processor, 64 at most. After a failure no new i is begun; code and message of the failed one with
  * the lowest i come back in the calling thread. */

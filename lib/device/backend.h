@@ -12,7 +12,7 @@
  *     // once, after the threads have ended:
  *     backend_release(&b);
  *
- * Threads: ops_new, comm_new and what follows them in the rank's own thread, abort in any.
+ * Threads: ops_new and what follows in the rank's own thread, comm_new there or beside it, abort in any.
  */
 #ifndef DEVICE_BACKEND_H
 #define DEVICE_BACKEND_H
@@ -42,7 +42,8 @@ struct backend {
     int (*available)(double *bytes, int i, void *group);
     bool one_memory;
     double memory; /* bytes: the run may take no more of it; 0: all that is left */
-    /* Creates the communicator of one rank, in that rank's thread. */
+    /* Creates the communicator of one rank, with those of the others. o stays the rank's: another thread may
+     * make the communicator while the rank's uses o. */
     int (*comm_new)(struct comm **c, struct ops *o, int rank, int world, void *group);
     void *group;
     /* A rank failed before it had a communicator: ends the wait of the others. */

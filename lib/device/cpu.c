@@ -1,8 +1,8 @@
 /* cpu.c - the CPU as a backend: ranks are threads in one process. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include "base/memory.h"
+#include "base/pool.h"
 #include "device/backend.h"
 #include "ops/gemm.h"
 
@@ -66,11 +66,11 @@ static void cpu_release(struct backend *b)
 int backend_cpu(struct backend *b, const struct backend_wants *w)
 {
     struct cpu_group *g = calloc(1, sizeof *g);
-    long threads = w->threads ? w->threads : sysconf(_SC_NPROCESSORS_ONLN) / w->ranks;
+    int threads = w->threads ? w->threads : pool_processors() / w->ranks;
 
     if (!g)
         return err_memory();
-    g->threads = threads < 1 ? 1 : (int)threads;
+    g->threads = threads < 1 ? 1 : threads;
     *b = (struct backend){ .name = "cpu",
                            .world = w->world,
                            .ops_new = cpu_ops,

@@ -24,20 +24,20 @@ struct walk {
     void *arg;
 };
 
-/* A head of a document, by row. */
-static void document_blocks(void *arg, int64_t at, int64_t count, int thread)
+/* Calls fn for the blocks of a head of document d that begin in rows from .. to-1, by row. */
+static void blocks_of(const struct walk *w, int64_t head, int64_t d, int64_t from, int64_t to,
+                      int thread)
 {
-    const struct walk *w = arg;
     const struct attn_shape *s = w->s;
-    int64_t documents = s->ncu - 1, d = at % documents;
     int64_t end = (int64_t)s->cu[d + 1] * s->cu_mul;
-    struct block b = { .s = s };
+    struct block b = { .s = s, .head = (int)head };
 
-    (void)count;
-    b.head = (int)(at / documents);
     b.document = (int64_t)s->cu[d] * s->cu_mul;
+    b.first = b.document;
     assert(b.document <= end && end <= s->rows);
-    for (b.first = b.document; b.first < end; b.first += BLOCK) {
+    if (from > b.first)
+        b.first += (from - b.first + BLOCK - 1) / BLOCK * BLOCK;
+    for (; b.first < end && b.first < to; b.first += BLOCK) {
         int64_t back = b.first - s->window;
         b.n = end - b.first < BLOCK ? end - b.first : BLOCK;
         b.key = back > b.document ? back : b.document;
@@ -46,12 +46,37 @@ static void document_blocks(void *arg, int64_t at, int64_t count, int thread)
     }
 }
 
-/* Calls fn for all blocks; those of one head and document in order, in one thread. */
-static void for_blocks(struct ops *o, const struct attn_shape *s, block_fn *fn, void *arg)
+/* A head of a document. */
+static void document_blocks(void *arg, int64_t at, int64_t count, int thread)
+{
+    const struct walk *w = arg;
+    int64_t documents = w->s->ncu - 1;
+
+    (void)count;
+    blocks_of(w, at / documents, at % documents, 0, w->s->rows, thread);
+}
+
+/* A head of BLOCK rows. */
+static void row_blocks(void *arg, int64_t at, int64_t count, int thread)
+{
+    const struct walk *w = arg;
+    int64_t from = at / w->s->heads * BLOCK;
+
+    (void)count;
+    for (int64_t d = 0; d + 1 < w->s->ncu; d++)
+        blocks_of(w, at % w->s->heads, d, from, from + BLOCK, thread);
+}
+
+/* Calls fn for all blocks; in_order: those of one head and document in order, in one thread. */
+static void for_blocks(struct ops *o, const struct attn_shape *s, bool in_order, block_fn *fn,
+                       void *arg)
 {
     struct walk w = { s, fn, arg };
-    if (s->ncu > 1)
-        cpu_split(o, (int64_t)s->heads * (s->ncu - 1), 1, document_blocks, &w);
+    int64_t documents = s->ncu - 1, blocks = (s->rows + BLOCK - 1) / BLOCK;
+
+    if (documents > 0)
+        cpu_split(o, s->heads * (in_order ? documents : blocks), 1,
+                  in_order ? document_blocks : row_blocks, &w);
 }
 
 /* The most scores that a block has. */
@@ -190,7 +215,7 @@ void cpu_attention(struct ops *o, struct tensor out, struct tensor lse, struct t
         return;
     check_shape(out, s, s->head_dim);
     check_shape(q, s, attn_qk_dim(s));
-    for_blocks(o, s, forward_block, &f);
+    for_blocks(o, s, false, forward_block, &f);
 }
 
 /* -- over a cache ------------------------------------------------------------------- */
@@ -382,10 +407,10 @@ void cpu_attention_bwd(struct ops *o, struct tensor dqkv, struct tensor dq, stru
     cpu_zero(o, dk);
     if (values != VALUES_ADDED)
         cpu_zero(o, dv);
-    for_blocks(o, s, backward_block, &f);
+    for_blocks(o, s, true, backward_block, &f);
     cpu_raw_grads(o, dqkv, dq, dk, q, k, m, s->rows / s->cu_mul);
     if (values == VALUES_JOINED)
-        cpu_join_values(dqkv, dv);
+        cpu_join_values(o, dqkv, dv);
     if (cpu_dqkv8(&m->shape))
         cpu_gradient_codes(cpu_dqkv8(&m->shape), 0, dqkv,
                            dqkv.cols -

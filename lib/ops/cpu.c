@@ -299,23 +299,43 @@ static void product_part(void *arg, int64_t part, int64_t count, int thread)
                    p->b + (p->tb ? j * p->ldb : j), p->ldb, p->beta, p->c + i * p->ldc + j, p->ldc);
 }
 
-/* Columns are cut first, because a part of the rows alone packs all of b again. */
+/* Cuts c into at most `parts` pieces such that the threads' last is done soonest. An element costs
+ * a piece what a row or a column of it costs in reading and packing a fraction of. */
+static void cut_product(struct product *p, int64_t parts, int threads)
+{
+    enum { COLS = 32, ROWS = 14, COLUMN = 13, ROW = 6 };
+    int64_t panels = (p->n + COLS - 1) / COLS, best = INT64_MAX;
+
+    for (int64_t across = 1; across <= least(parts, panels); across++)
+        for (int64_t pieces = threads; pieces <= parts; pieces += threads) {
+            int64_t down = pieces / across, cols = (panels + across - 1) / across * COLS;
+            if (down < 1)
+                continue;
+            int64_t rows = ((p->m + down - 1) / down + ROWS - 1) / ROWS * ROWS;
+            int64_t made = ((p->m + rows - 1) / rows) * ((p->n + cols - 1) / cols);
+            int64_t cost =
+                (made + threads - 1) / threads * (rows * cols + COLUMN * cols + ROW * rows);
+            if (cost < best) {
+                best = cost;
+                p->rows = rows;
+                p->cols = cols;
+            }
+        }
+}
+
 void real_gemm(struct ops *o, bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
                const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,
                int64_t ldc)
 {
-    enum { WORTH = 1 << 19 /* multiply-adds */, COLS = 32, ROWS = 14 };
+    enum { WORTH = 1 << 19 /* multiply-adds */ };
     struct product p = {
         o->bf16_products, ta, tb, m, n, k, lda, ldb, ldc, alpha, beta, a, b, c, m, n, 1
     };
-    int64_t parts = least(cpu_threads(o), m * n * k / WORTH), down;
+    int threads = cpu_threads(o);
+    int64_t parts = m * n * k / WORTH, down;
 
-    if (parts > 1) {
-        int64_t panels = (n + COLS - 1) / COLS, across = least(parts, panels);
-        p.cols = (panels + across - 1) / across * COLS;
-        down = (parts + across - 1) / across;
-        p.rows = ((m + down - 1) / down + ROWS - 1) / ROWS * ROWS;
-    }
+    if (threads > 1 && parts > 1)
+        cut_product(&p, least(parts, 2 * threads), (int)least(parts, threads));
     p.across = n ? (n + p.cols - 1) / p.cols : 1;
     down = m ? (m + p.rows - 1) / p.rows : 1;
     if (p.across * down == 1)
@@ -343,7 +363,7 @@ real real_dot(const real *a, const real *b, int64_t n)
 /* -- threads --------------------------------------------------------------------- */
 
 struct split {
-    int64_t n, block;
+    int64_t n, block, each; /* each: blocks that a thread takes at a time */
     void (*work)(void *arg, int64_t first, int64_t count, int thread);
     void *arg;
 };
@@ -351,15 +371,20 @@ struct split {
 static void split_part(void *arg, int i, int thread)
 {
     const struct split *s = arg;
-    int64_t first = i * s->block;
-    s->work(s->arg, first, least(s->n - first, s->block), thread);
+    int64_t first = i * s->each * s->block, end = least(s->n, first + s->each * s->block);
+
+    for (; first < end; first += s->block)
+        s->work(s->arg, first, least(end - first, s->block), thread);
 }
 
 void cpu_split(struct ops *o, int64_t n, int64_t block,
                void (*work)(void *arg, int64_t first, int64_t count, int thread), void *arg)
 {
-    struct split s = { n, block, work, arg };
-    pool_for(cpu_of(o)->pool, (int)((n + block - 1) / block), split_part, &s);
+    enum { TURNS = 8 }; /* of each thread, of equal ones */
+    int64_t blocks = (n + block - 1) / block, each = blocks / (TURNS * (int64_t)cpu_threads(o));
+    struct split s = { n, block, each > 1 ? each : 1, work, arg };
+
+    pool_for(cpu_of(o)->pool, (int)((blocks + s.each - 1) / s.each), split_part, &s);
 }
 
 int cpu_threads(const struct ops *o)

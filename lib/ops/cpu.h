@@ -68,6 +68,7 @@ void cpu_fail(struct ops *o, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void cpu_split(struct ops *o, int64_t n, int64_t block,
                void (*work)(void *arg, int64_t first, int64_t count, int thread), void *arg);
 int cpu_threads(const struct ops *o);
+enum { CPU_ROWS = 64, CPU_PIECE = 1 << 14 }; /* of activations, elements: a thread takes so many */
 
 /* -- arithmetic -------------------------------------------------------------------- */
 

@@ -32,28 +32,93 @@ static real smear_row(const struct smear *m, real *s, const real *e, const real 
     return sig;
 }
 
+struct job {
+    struct smear m;
+    struct tensor x, table; /* x0, or its gradient */
+    const struct batch *b;
+    real *row; /* (2,D) of each thread: rows of the token and of the one before it */
+    /* backward */
+    real *ds; /* (T,D): gradients of s */
+    real *sig, *dgamma; /* (T) */
+    struct tensor de;
+};
+
+static void embed_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct job *j = arg;
+    int64_t width = j->m.width;
+    real *e = j->row + thread * 2 * width, *before = e + width;
+    const struct batch *b = j->b;
+
+    for (int64_t t = first; t < first + count; t++) {
+        real *y = real_ptr(j->x) + t * width;
+        read_row(e, j->table, b->token.row[t]);
+        if (b->before ? b->before[t] < 0 : t == 0) {
+            memcpy(y, e, (size_t)width * sizeof *y);
+        } else {
+            read_row(before, j->table, b->before ? b->before[t] : b->token.row[t - 1]);
+            smear_row(&j->m, y, e, before);
+        }
+        norm_row(y, y, width);
+    }
+}
+
 void cpu_embed(struct ops *o, struct tensor x0, struct tensor table, struct tensor gate,
                const real *lambda, const struct batch *b)
 {
-    int64_t width = table.cols;
-    real *const row[] = { cpu_scratch(o, 0, width), cpu_scratch(o, 1, width) };
-    struct smear m;
+    struct job j = { .x = x0, .table = table, .b = b };
 
+    j.row = cpu_scratch(o, 0, cpu_threads(o) * 2 * table.cols);
     if (cpu_failed(o))
         return;
-    assert(x0.rows == b->tokens && x0.cols == width);
-    m = smear_of(table, gate, lambda);
-    for (int64_t t = 0; t < b->tokens; t++) {
-        real *e = row[t % 2], *before = row[(t + 1) % 2], *y = real_ptr(x0) + t * width;
-        bool first = b->before ? b->before[t] < 0 : t == 0;
-        read_row(e, table, b->token.row[t]);
-        if (b->before && !first)
-            read_row(before, table, b->before[t]);
-        if (first)
-            memcpy(y, e, (size_t)width * sizeof *y);
-        else
-            smear_row(&m, y, e, before);
-        norm_row(y, y, width);
+    assert(x0.rows == b->tokens && x0.cols == table.cols);
+    j.m = smear_of(table, gate, lambda);
+    cpu_split(o, b->tokens, CPU_ROWS, embed_rows, &j);
+}
+
+/* The gradient of s_t, by way of x0_t alone. */
+static void smear_bwd_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct job *j = arg;
+    int64_t width = j->m.width;
+    real *e = j->row + thread * 2 * width, *before = e + width;
+
+    for (int64_t t = first; t < first + count; t++) {
+        const real *dy = real_ptr(j->x) + t * width;
+        real *ds = j->ds + t * width;
+        read_row(e, j->table, j->b->token.row[t]);
+        if (t == 0) {
+            norm_row_bwd(ds, dy, e, width);
+            continue;
+        }
+        read_row(before, j->table, j->b->token.row[t - 1]);
+        j->sig[t] = smear_row(&j->m, ds, e, before);
+        norm_row_bwd(ds, dy, ds, width);
+        j->dgamma[t] = real_dot(ds, before, width);
+    }
+}
+
+/* Returns the gradient of what token t's sigmoid is of. */
+static real sum_grad(const struct job *j, int64_t t)
+{
+    return j->dgamma[t] * j->m.lambda * j->sig[t] * (1 - j->sig[t]);
+}
+
+/* The gradient of e_t: that of s_t, its gate's, and what s_(t+1) has of e_t. */
+static void embed_bwd_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct job *j = arg;
+    int64_t width = j->m.width;
+
+    (void)thread;
+    for (int64_t t = first; t < first + count; t++) {
+        const real *ds = j->ds + t * width;
+        real *de = real_ptr(j->de) + t * width, du = t ? sum_grad(j, t) : 0;
+        memcpy(de, ds, (size_t)width * sizeof *de);
+        for (int k = 0; k < GATE_WIDTH && t; k++)
+            de[k] += du * j->m.gate[k];
+        for (int64_t i = 0; i < width && t + 1 < j->b->tokens; i++)
+            de[i] += j->m.lambda * j->sig[t + 1] * ds[width + i];
     }
 }
 
@@ -61,37 +126,25 @@ void cpu_embed_bwd(struct ops *o, struct tensor de, struct tensor dgate, real *d
                    struct tensor dx0, struct tensor table, struct tensor gate, const real *lambda,
                    const struct batch *b)
 {
-    int64_t width = table.cols;
-    real *const row[] = { cpu_scratch(o, 0, width), cpu_scratch(o, 1, width) };
-    real *s = cpu_scratch(o, 2, width);
-    real sum_gate[GATE_WIDTH] = { 0 }, sum_lambda = 0;
-    struct smear m;
+    struct job j = { .x = dx0, .table = table, .b = b, .de = de };
+    int64_t T = b->tokens, width = table.cols;
+    real e[GATE_WIDTH], sum_gate[GATE_WIDTH] = { 0 }, sum_lambda = 0;
 
+    j.row = cpu_scratch(o, 0, cpu_threads(o) * 2 * width);
+    j.ds = cpu_scratch(o, 1, T * width);
+    j.sig = cpu_scratch(o, 2, T);
+    j.dgamma = cpu_scratch(o, 3, T);
     if (cpu_failed(o))
         return;
-    assert(de.rows == b->tokens && de.cols == width && dx0.rows == b->tokens);
-    m = smear_of(table, gate, lambda);
-    for (int64_t t = 0; t < b->tokens; t++) {
-        const real *dy = real_ptr(dx0) + t * width;
-        real *e = row[t % 2], *before = row[(t + 1) % 2];
-        real *ds = real_ptr(de) + t * width; /* the gradient of s_t, then of e_t */
-        read_row(e, table, b->token.row[t]);
-        if (t == 0) {
-            norm_row_bwd(ds, dy, e, width);
-        } else {
-            real sig = smear_row(&m, s, e, before), dgamma, du;
-            real *dbefore = ds - width;
-            norm_row_bwd(ds, dy, s, width);
-            dgamma = real_dot(ds, before, width);
-            du = dgamma * m.lambda * sig * (1 - sig);
-            sum_lambda += dgamma * sig;
-            for (int64_t i = 0; i < width; i++)
-                dbefore[i] += m.lambda * sig * ds[i];
-            for (int j = 0; j < GATE_WIDTH; j++) {
-                sum_gate[j] += du * e[j];
-                ds[j] += du * m.gate[j];
-            }
-        }
+    assert(de.rows == T && de.cols == width && dx0.rows == T);
+    j.m = smear_of(table, gate, lambda);
+    cpu_split(o, T, CPU_ROWS, smear_bwd_rows, &j);
+    cpu_split(o, T, CPU_ROWS, embed_bwd_rows, &j);
+    for (int64_t t = 1; t < T; t++) {
+        real_read(e, table, b->token.row[t] * width, GATE_WIDTH);
+        sum_lambda += j.dgamma[t] * j.sig[t];
+        for (int k = 0; k < GATE_WIDTH; k++)
+            sum_gate[k] += sum_grad(&j, t) * e[k];
     }
     real_write(dgate, 0, sum_gate, GATE_WIDTH, true);
     *dlambda += sum_lambda;

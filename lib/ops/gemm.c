@@ -1,7 +1,8 @@
-/* gemm.c - a panel of b is packed, rows of a run past it (gemm_tile.h).
+/* gemm.c - panels of b are packed, rows of a run past them (gemm_tile.h).
  *
- * The panel (BLOCK_K x 8 to 32 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2. b is
- * not packed where its rows lie so that a panel's do not share cache sets. a is read where it
+ * A panel (BLOCK_K x 8 to 32 columns) stays in L1, a block of a (BLOCK_M x BLOCK_K) in L2, and where
+ * a has several blocks the panels of STRIP columns too, packed once for all of them. b is not packed
+ * where its rows lie so that a panel's do not share cache sets. a is read where it
  * stands if its rows are near each other or b has few columns, else copied so that its rows do not
  * share cache sets.
  */
@@ -19,6 +20,7 @@
 
 enum { BLOCK_K = 256, BLOCK_M = 224, MAX_ROWS = 14, MAX_COLS = 32, NEAR = 320 /* floats */ };
 enum { PAD = 16, BLOCK_FLOATS = BLOCK_K * (BLOCK_K + PAD) }; /* BLOCK_M <= BLOCK_K */
+enum { STRIP = 256 }; /* columns */
 
 typedef void tile_fn(int rows, bool ta, int64_t k, const float *a, int64_t lda, const float *panel,
                      int64_t ldp, float alpha, float beta, float *c, int64_t ldc);
@@ -159,30 +161,64 @@ static void round_all(float *x, int64_t n)
         x[i] = bf16_round(x[i]);
 }
 
-/* c (m,n) from one block: m <= BLOCK_M, k <= BLOCK_K. */
-static void block(const struct kernel *g, bool bf16, bool ta, bool tb, int64_t m, int64_t n,
-                  int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                  float beta, float *c, int64_t ldc)
-{
-    float panel[BLOCK_K * MAX_COLS] __attribute__((aligned(64)));
-    int64_t tiles = (m + g->rows - 1) / g->rows;
+/* op(b) of a strip, (k,n) with k <= BLOCK_K and n <= STRIP. */
+struct strip {
+    bool bf16, tb;
+    int64_t n, k, ldb;
+    const float *b;
+    float *room; /* of one panel, or of all */
+    bool packed; /* all of them */
+};
 
-    for (int64_t j = 0; j < n; j += g->cols) {
-        int64_t cols = least(n - j, g->cols), ldp = g->cols;
-        const float *from = tb ? b + j * ldb : b + j, *p = panel;
-        if (cols == g->cols && !tb && spread(ldb) && !bf16)
-            p = from, ldp = ldb;
-        else
-            pack(panel, g->cols, tb, k, cols, from, ldb);
-        if (bf16)
-            round_all(panel, k * g->cols);
+/* Returns panel j where it stands, or packed. */
+static const float *panel_of(const struct kernel *g, const struct strip *s, int64_t j, int64_t *ldp)
+{
+    int64_t cols = least(s->n - j, g->cols);
+    const float *from = s->tb ? s->b + j * s->ldb : s->b + j;
+    float *to = s->packed ? s->room + j * s->k : s->room;
+
+    if (cols == g->cols && !s->tb && spread(s->ldb) && !s->bf16) {
+        *ldp = s->ldb;
+        return from;
+    }
+    *ldp = g->cols;
+    if (s->packed)
+        return to;
+    pack(to, g->cols, s->tb, s->k, cols, from, s->ldb);
+    if (s->bf16)
+        round_all(to, s->k * g->cols);
+    return to;
+}
+
+/* Packs the panels for blocks of a to come. */
+static void pack_strip(const struct kernel *g, struct strip *s)
+{
+    struct strip one = *s;
+    int64_t ldp;
+
+    for (int64_t j = 0; j < s->n; j += g->cols) {
+        one.room = s->room + j * s->k;
+        panel_of(g, &one, j, &ldp);
+    }
+    s->packed = true;
+}
+
+/* c (m,n) from one block of a and a strip: m <= BLOCK_M. */
+static void block(const struct kernel *g, const struct strip *s, bool ta, int64_t m, float alpha,
+                  const float *a, int64_t lda, float beta, float *c, int64_t ldc)
+{
+    int64_t tiles = (m + g->rows - 1) / g->rows, k = s->k;
+
+    for (int64_t j = 0; j < s->n; j += g->cols) {
+        int64_t cols = least(s->n - j, g->cols), ldp;
+        const float *p = panel_of(g, s, j, &ldp);
         for (int64_t t = 0; t < tiles; t++) {
             int64_t i = m * t / tiles, rows = m * (t + 1) / tiles - i;
             const float *at = ta ? a + i : a + i * lda;
             if (cols == g->cols)
                 g->tile((int)rows, ta, k, at, lda, p, ldp, alpha, beta, c + i * ldc + j, ldc);
             else
-                narrow_tile(g, (int)rows, ta, k, at, lda, panel, alpha, beta, c + i * ldc + j, ldc,
+                narrow_tile(g, (int)rows, ta, k, at, lda, p, alpha, beta, c + i * ldc + j, ldc,
                             cols);
         }
     }
@@ -207,15 +243,24 @@ static void product(bool bf16, bool ta, bool tb, int64_t m, int64_t n, int64_t k
 {
     const struct kernel *g = &kernels[simd_get()];
     float copy[BLOCK_FLOATS] __attribute__((aligned(64)));
+    float room[BLOCK_K * STRIP] __attribute__((aligned(64)));
 
     for (int64_t t = 0; t < k || t == 0; t += BLOCK_K)
-        for (int64_t i = 0; i < m; i += BLOCK_M) {
-            int64_t rows = least(m - i, BLOCK_M), depth = least(k - t, BLOCK_K), ld = lda;
-            const float *from = ta ? a + t * lda + i : a + i * lda + t;
-            if (bf16 || (lda > NEAR && n > 3 * g->cols && rows > g->rows))
-                from = copy_block(copy, &ld, bf16, ta, rows, depth, from, lda);
-            block(g, bf16, ta, tb, rows, n, depth, alpha, from, ld, tb ? b + t : b + t * ldb, ldb,
-                  t ? 1 : beta, c + i * ldc, ldc);
+        for (int64_t j = 0; j < n; j += STRIP) {
+            struct strip s = { .bf16 = bf16, .tb = tb, .ldb = ldb };
+            s.n = least(n - j, STRIP);
+            s.k = least(k - t, BLOCK_K);
+            s.b = tb ? b + j * ldb + t : b + t * ldb + j;
+            s.room = room;
+            if (m > BLOCK_M)
+                pack_strip(g, &s);
+            for (int64_t i = 0; i < m; i += BLOCK_M) {
+                int64_t rows = least(m - i, BLOCK_M), ld = lda;
+                const float *from = ta ? a + t * lda + i : a + i * lda + t;
+                if (bf16 || (lda > NEAR && s.n > 3 * g->cols && rows > g->rows))
+                    from = copy_block(copy, &ld, bf16, ta, rows, s.k, from, lda);
+                block(g, &s, ta, rows, alpha, from, ld, t ? 1 : beta, c + i * ldc + j, ldc);
+            }
         }
 }
 

@@ -22,6 +22,7 @@ enum { LD = COLS + 16 }; /* of a chunk in the cache: its rows do not share cache
 /* The vocabulary in parts, for threads: sums over columns are formed in each part, then over parts
  * in order, whatever the number of threads. */
 enum { PARTS = 16 };
+enum { SMALL = 4 * COLS }; /* a vocabulary of which all of w is made numbers once */
 
 /* exp(z - z_shift) with 0 < z < a can neither overflow nor vanish, whatever the row: no maximum
  * is needed. */
@@ -93,7 +94,10 @@ static void head_init(struct head *f, struct ops *o, struct tensor x, struct ten
     f->bias = real_view(o, 11, h->bias);
     f->kept = training ? cpu_scratch(o, 2, ROWS * (f->vocab + COLS) / COLS * LD) : NULL;
     f->chunk = cpu_scratch(o, 8, (int64_t)cpu_threads(o) * ROWS * LD);
-    f->weights = cpu_scratch(o, 1, cpu_threads(o) * f->width * LD);
+    if (!fp8 && f->vocab <= SMALL)
+        f->w = tensor_of((real *)real_view(o, 1, w), DT_REAL, w.rows, w.cols);
+    else
+        f->weights = cpu_scratch(o, 1, cpu_threads(o) * f->width * LD);
     f->sum = cpu_scratch_bytes(o, 3, (size_t)f->parts * ROWS * sizeof *f->sum);
     f->dx_part = training ? cpu_scratch(o, 7, f->parts * ROWS * f->width) : NULL;
     f->factor = cpu_scratch(o, 4, ROWS);
@@ -212,21 +216,26 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 struct rows {
     struct head *f;
     int64_t row, rows;
+    int bands; /* of rows in pass 1, for threads; a row's numbers are its own */
+    real *dx; /* (rows,D) */
     real *dw;
     real *dbias; /* (V), or NULL */
     bool add;
 };
 
+/* A band's rows begin here, counted from the block's first. */
+static int64_t band_begin(const struct rows *r, int64_t band) { return r->rows * band / r->bands; }
+
 /* The kept numbers of the chunk that column v is in. */
 static real *kept_chunk(const struct head *f, int64_t v) { return f->kept + v / COLS * ROWS * LD; }
 
-/* Takes z and w's columns of the targets among columns first .. first+n-1. */
-static void take_targets(const struct rows *r, int64_t first, int64_t n, const real *chunk,
-                         const real *w, int64_t ld)
+/* Takes z and w's columns of the targets of rows top .. end-1 among columns first .. first+n-1. */
+static void take_targets(const struct rows *r, int64_t top, int64_t end, int64_t first, int64_t n,
+                         const real *chunk, const real *w, int64_t ld)
 {
     const struct head *f = r->f;
 
-    for (int64_t i = 0; i < r->rows; i++)
+    for (int64_t i = top; i < end; i++)
         for (int k = 0; k < f->terms; k++) {
             int64_t v = f->class[i][k] - first, at = i * MAX_TERMS + k;
             if (v < 0 || v >= n)
@@ -239,13 +248,14 @@ static void take_targets(const struct rows *r, int64_t first, int64_t n, const r
 
 /* Takes what the mask bars of columns first .. first+n-1 out of the sums: as logits so low that
  * their sigmoid is 0, which gives the least e^(z - shift), and the sums then lose that again. */
-static void bar_classes(const struct rows *r, int64_t first, int64_t n, real *chunk, double *sum)
+static void bar_classes(const struct rows *r, int64_t top, int64_t end, int64_t first, int64_t n,
+                        real *chunk, double *sum)
 {
     const struct head_loss *h = r->f->h;
     const double least_of = exp(-(double)shift_of(r->f) - (h->cap_root ? (double)h->cap_a : 0));
     const real low = -1000 * h->cap_c;
 
-    for (int64_t i = 0; i < r->rows; i++) {
+    for (int64_t i = top; i < end; i++) {
         const uint32_t *row = token_mask_row(&h->never, h->before[r->row + i]);
         for (int64_t at = 0; at < n; at += 32)
             for (uint32_t bits = row[(first + at) / 32]; bits; bits &= bits - 1) {
@@ -255,27 +265,29 @@ static void bar_classes(const struct rows *r, int64_t first, int64_t n, real *ch
     }
 }
 
-/* Columns first .. first+n-1: what is kept, sums, targets and dx. */
-static void forward_chunk(const struct rows *r, int64_t first, int64_t n, int thread)
+/* Columns first .. first+n-1 of rows top .. end-1: what is kept, sums, targets and dx. */
+static void forward_chunk(const struct rows *r, int64_t top, int64_t end, int64_t first, int64_t n,
+                          int thread)
 {
     const struct head *f = r->f;
+    int64_t rows = end - top;
     real *chunk = f->chunk + (int64_t)thread * ROWS * LD,
          none[COLS] __attribute__((aligned(64))) = { 0 };
     double *sum = f->sum + first / f->part * ROWS;
     int64_t ld;
     const real *w = weights(f, first, n, thread, &ld);
 
-    real_gemm_here(f->bf16, false, false, r->rows, n, f->width, f->scale, f->x + r->row * f->width,
-                   f->width, w, ld, 0, chunk, LD);
-    for (int64_t i = 0; f->fp8 && i < r->rows; i++)
+    real_gemm_here(f->bf16, false, false, rows, n, f->width, f->scale,
+                   f->x + (r->row + top) * f->width, f->width, w, ld, 0, chunk + top * LD, LD);
+    for (int64_t i = top; f->fp8 && i < end; i++)
         round_logits(chunk + i * LD, n);
-    for (int64_t i = 0; f->bias && i < r->rows; i++)
+    for (int64_t i = top; f->bias && i < end; i++)
         for (int64_t j = 0; j < n; j++)
             chunk[i * LD + j] += f->bias[first + j];
-    take_targets(r, first, n, chunk, w, ld);
+    take_targets(r, top, end, first, n, chunk, w, ld);
     if (f->h->never.bits && !f->kept)
-        bar_classes(r, first, n, chunk, sum);
-    for (int64_t i = 0; i < r->rows; i++) {
+        bar_classes(r, top, end, first, n, chunk, sum);
+    for (int64_t i = top; i < end; i++) {
         real *out = f->kept ? kept_chunk(f, first) + i * LD : none;
         if (f->h->cap_root)
             softcap_root(out, chunk + i * LD, n, f->h, &sum[i]);
@@ -283,18 +295,24 @@ static void forward_chunk(const struct rows *r, int64_t first, int64_t n, int th
             softcap(out, chunk + i * LD, n, f->round, f->h, shift_of(f), &sum[i]);
     }
     if (f->kept && !f->fp8)
-        real_gemm_here(f->bf16, false, true, r->rows, f->width, n, 1, kept_chunk(f, first), LD, w,
-                       ld, first % f->part != 0, f->dx_part + first / f->part * ROWS * f->width,
-                       f->width);
+        real_gemm_here(f->bf16, false, true, rows, f->width, n, 1, kept_chunk(f, first) + top * LD,
+                       LD, w, ld, first % f->part != 0,
+                       f->dx_part + (first / f->part * ROWS + top) * f->width, f->width);
 }
 
-static void forward_part(void *arg, int64_t first, int64_t n, int thread)
+/* Part `at` / bands of the columns, for a band of the rows. */
+static void forward_part(void *arg, int64_t at, int64_t count, int thread)
 {
     const struct rows *r = arg;
+    const struct head *f = r->f;
+    int64_t part = at / r->bands, first = part * f->part, last = least(f->vocab, first + f->part);
+    int64_t top = band_begin(r, at % r->bands), end = band_begin(r, at % r->bands + 1);
 
-    memset(r->f->sum + first / r->f->part * ROWS, 0, (size_t)r->rows * sizeof *r->f->sum);
-    for (int64_t c = first; c < first + n; c += COLS)
-        forward_chunk(r, c, least(first + n - c, COLS), thread);
+    (void)count;
+    for (int64_t i = top; i < end; i++)
+        f->sum[part * ROWS + i] = 0;
+    for (int64_t c = first; c < last; c += COLS)
+        forward_chunk(r, top, end, c, least(last - c, COLS), thread);
 }
 
 /* Returns the sum of the rows' losses, without the seed; adds that of their next tokens to *next. */
@@ -307,7 +325,7 @@ static double forward_rows(struct ops *o, struct rows *r, double *next)
     for (int64_t i = 0; i < r->rows; i++)
         for (int k = 0; k < f->terms; k++)
             f->class[i][k] = (int32_t)target_of(f, r->row + i, k);
-    cpu_split(o, f->vocab, f->part, forward_part, r);
+    cpu_split(o, (int64_t)f->parts * r->bands, 1, forward_part, r);
     for (int64_t i = 0; i < r->rows; i++) {
         double sum = f->sum[i];
         real weights = 0;
@@ -328,7 +346,17 @@ static double forward_rows(struct ops *o, struct rows *r, double *next)
     return loss;
 }
 
-static int64_t rows_from(const struct head *f, int64_t row) { return least(f->tokens - row, ROWS); }
+/* Returns the block of rows from `row` on, in as many bands as keep all threads busy: numbers of w
+ * are made for each band again, so of no fewer than 32 rows. */
+static struct rows rows_from(struct ops *o, struct head *f, int64_t row)
+{
+    struct rows r = { .f = f, .row = row, .rows = least(f->tokens - row, ROWS) };
+    int threads = cpu_threads(o),
+        wanted = threads > 1 ? (4 * threads + f->parts - 1) / f->parts : 1;
+
+    r.bands = (int)least(wanted, r.rows < 64 ? 1 : r.rows / 32);
+    return r;
+}
 
 void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
                    const struct head_loss *h)
@@ -339,9 +367,10 @@ void cpu_head_eval(struct ops *o, real *loss, struct tensor x, struct tensor w,
     head_init(&f, o, x, w, h, false);
     if (cpu_failed(o))
         return;
-    for (int64_t row = 0; row < f.tokens; row += ROWS)
-        sum += forward_rows(o, &(struct rows){ .f = &f, .row = row, .rows = rows_from(&f, row) },
-                            &next);
+    for (int64_t row = 0; row < f.tokens; row += ROWS) {
+        struct rows r = rows_from(o, &f, row);
+        sum += forward_rows(o, &r, &next);
+    }
     *loss += (real)sum;
 }
 
@@ -420,14 +449,15 @@ static const real *rounded_chunk(const struct rows *r, int64_t first, int64_t n,
     return dl;
 }
 
+/* Columns first .. first+n-1: of a part, or without fp8 of a chunk. */
 static void backward_part(void *arg, int64_t first, int64_t n, int thread)
 {
     const struct rows *r = arg;
     const struct head *f = r->f;
 
-    for (int64_t c = first; c < first + n; c += COLS) {
-        int64_t cols = least(first + n - c, COLS);
-        const real *dl = f->fp8 ? rounded_chunk(r, c, cols, thread) : kept_chunk(f, c);
+    for (int64_t c = first, cols; c < first + n; c += cols) {
+        cols = least(first + n - c, COLS);
+        const real *dl = f->fp8 ? rounded_chunk(r, c, cols, thread) : kept_chunk(f, c) + c % COLS;
         for (int64_t i = 0; r->dbias && i < r->rows; i++)
             for (int64_t j = 0; j < cols; j++)
                 r->dbias[c + j] += (f->fp8 ? f->h->g_scale : f->factor[i]) * dl[i * LD + j];
@@ -438,20 +468,40 @@ static void backward_part(void *arg, int64_t first, int64_t n, int thread)
     }
 }
 
-static void backward_rows(struct ops *o, struct rows *r, real *dx)
+static void begin_rows(void *arg, int64_t first, int64_t count, int thread)
 {
-    const struct head *f = r->f;
-    int64_t n = r->rows * f->width;
+    (void)thread;
+    for (int64_t i = first; i < first + count; i++)
+        begin_row(arg, i);
+}
 
-    for (int64_t i = 0; i < r->rows; i++)
-        begin_row(r, i);
-    cpu_split(o, f->vocab, f->part, backward_part, r);
-    memcpy(dx, f->dx_part, (size_t)n * sizeof *dx);
-    for (int p = 1; p < f->parts; p++)
-        for (int64_t i = 0; i < n; i++)
-            dx[i] += f->dx_part[p * ROWS * f->width + i];
-    for (int64_t i = 0; i < r->rows && !f->fp8; i++)
-        end_row(r, i, dx + i * f->width);
+static void end_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct rows *r = arg;
+    const struct head *f = r->f;
+
+    (void)thread;
+    for (int64_t i = first; i < first + count; i++) {
+        real *dx = r->dx + i * f->width;
+        memcpy(dx, f->dx_part + i * f->width, (size_t)f->width * sizeof *dx);
+        for (int p = 1; p < f->parts; p++)
+            for (int64_t d = 0; d < f->width; d++)
+                dx[d] += f->dx_part[(p * ROWS + i) * f->width + d];
+        if (!f->fp8)
+            end_row(r, i, dx);
+    }
+}
+
+/* Columns of dw depend on nothing else: so few at a time that all threads have some. */
+static void backward_rows(struct ops *o, struct rows *r)
+{
+    enum { FEW = 32, BAND = 32 };
+    const struct head *f = r->f;
+    int64_t columns = f->fp8 ? f->part : f->vocab <= SMALL ? FEW : COLS;
+
+    cpu_split(o, r->rows, BAND, begin_rows, r);
+    cpu_split(o, f->vocab, columns, backward_part, r);
+    cpu_split(o, r->rows, BAND, end_rows, r);
 }
 
 void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw, bool add,
@@ -468,11 +518,13 @@ void cpu_head_loss(struct ops *o, real *loss, struct tensor dx, struct tensor dw
         return;
     assert(dx.rows == x.rows && dx.cols == x.cols && dw.rows == w.rows && dw.cols == w.cols);
     for (int64_t row = 0; row < f.tokens; row += ROWS) {
-        struct rows r = {
-            &f, row, rows_from(&f, row), g, real_ptr(h->dbias), (direct && add) || row > 0
-        };
+        struct rows r = rows_from(o, &f, row);
+        r.dx = real_ptr(dx) + row * f.width;
+        r.dw = g;
+        r.dbias = real_ptr(h->dbias);
+        r.add = (direct && add) || row > 0;
         sum += forward_rows(o, &r, &next);
-        backward_rows(o, &r, real_ptr(dx) + row * f.width);
+        backward_rows(o, &r);
     }
     loss[0] += (real)sum;
     if (h->next)

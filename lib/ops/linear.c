@@ -2,11 +2,19 @@
  * codes (fp8.md 3). */
 #include "ops/cpu.h"
 
+static void copy_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct tensor *t = arg, to = tensor_rows(t[0], first, count);
+
+    (void)thread;
+    memcpy(to.data, tensor_rows(t[1], first, count).data, tensor_bytes(to));
+}
+
 /* The residual is in y before the product is added to it. Returns the beta of that sum. */
-static real start_from(struct tensor y, struct tensor residual)
+static real start_from(struct ops *o, struct tensor y, struct tensor residual)
 {
     if (has(residual) && residual.data != y.data)
-        memcpy(real_ptr(y), real_ptr(residual), tensor_bytes(y));
+        cpu_split(o, y.rows, CPU_ROWS, copy_rows, (struct tensor[]){ y, residual });
     return has(residual);
 }
 
@@ -21,7 +29,7 @@ static void product(struct ops *o, struct tensor y, struct tensor x, struct tens
     assert(x.rows == y.rows && x.cols == (in_out ? w.rows : w.cols));
     assert(y.cols == (in_out ? w.cols : w.rows));
     real_gemm(o, false, !in_out, y.rows, y.cols, x.cols, scale ? *scale : 1, real_ptr(x), x.cols,
-              wr, w.cols, start_from(y, residual), real_ptr(y), y.cols);
+              wr, w.cols, start_from(o, y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear(struct ops *o, struct tensor y, struct tensor x, struct tensor w, const real *scale,
@@ -53,7 +61,7 @@ void cpu_linear_t_fp8(struct ops *o, struct tensor y, struct tensor x, struct te
         return;
     real_gemm(o, false, true, y.rows, y.cols, x8.cols,
               (unit ? *unit : FP8_POST_UNIT) * *w8.scale * (scale ? *scale : 1), xq, x8.cols, wq,
-              x8.cols, start_from(y, residual), real_ptr(y), y.cols);
+              x8.cols, start_from(o, y, residual), real_ptr(y), y.cols);
 }
 
 /* Returns x's codes for this scale as numbers, in that scratch slot. */
@@ -82,7 +90,7 @@ void cpu_linear_fp8(struct ops *o, struct tensor y, struct tensor x, struct tens
     wq = cpu_code_view(o, 1, w8.codes);
     if (!cpu_failed(o))
         real_gemm(o, false, true, y.rows, y.cols, x.cols, *w8.scale * (scale ? *scale : 1), xq,
-                  x.cols, wq, x.cols, start_from(y, residual), real_ptr(y), y.cols);
+                  x.cols, wq, x.cols, start_from(o, y, residual), real_ptr(y), y.cols);
 }
 
 void cpu_linear_codes(struct ops *o, struct tensor y, const struct fp8_operands *in,
@@ -104,28 +112,47 @@ void cpu_linear_bwd_x(struct ops *o, struct tensor dx, struct tensor dy, struct 
     product(o, dx, dy, w, true, scale, add ? dx : NO_TENSOR);
 }
 
+struct finish {
+    struct tensor dw;
+    real *g;
+    const real *w; /* with dot alone */
+    real scale;
+    bool round, add;
+    real *dot; /* of each row of g and w, or NULL */
+};
+
+static void finish_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct finish *f = arg;
+    int64_t cols = f->dw.cols, at = first * cols, n = count * cols;
+
+    (void)thread;
+    for (int64_t i = first; f->dot && i < first + count; i++)
+        f->dot[i] = real_dot(f->g + i * cols, f->w + i * cols, cols);
+    for (int64_t i = at; f->scale != 1 && i < at + n; i++)
+        f->g[i] *= f->scale;
+    if (f->round)
+        real_round(f->g + at, n);
+    real_write(f->dw, at, f->g + at, n, f->add);
+}
+
 /* With g = unit a^T b: dw (+)= scale g, dscale += sum g w. */
 static void weight_grad(struct ops *o, struct tensor dw, real *dscale, real unit, struct tensor a,
                         struct tensor b, struct tensor w, const real *scale, bool add)
 {
     int64_t n = tensor_count(dw);
     const real *wr = dscale ? real_view(o, 0, w) : NULL;
-    real *g = cpu_scratch(o, 1, n);
+    real *g = cpu_scratch(o, 1, n + dw.rows);
 
     if (cpu_failed(o))
         return;
     assert(a.cols == dw.rows && b.cols == dw.cols && a.rows == b.rows);
     real_gemm(o, true, false, dw.rows, dw.cols, a.rows, unit, real_ptr(a), a.cols, real_ptr(b),
               b.cols, 0, g, dw.cols);
-    if (dscale)
-        for (int64_t i = 0; i < dw.rows; i++)
-            *dscale += real_dot(g + i * dw.cols, wr + i * dw.cols, dw.cols);
-    if (scale)
-        for (int64_t i = 0; i < n; i++)
-            g[i] *= *scale;
-    if (o->bf16_grads)
-        real_round(g, n);
-    real_write(dw, 0, g, n, add);
+    struct finish f = { dw, g, wr, scale ? *scale : 1, o->bf16_grads, add, dscale ? g + n : NULL };
+    cpu_split(o, dw.rows, (CPU_PIECE + dw.cols - 1) / dw.cols, finish_rows, &f);
+    for (int64_t i = 0; dscale && i < dw.rows; i++)
+        *dscale += f.dot[i];
 }
 
 void cpu_linear_bwd_w(struct ops *o, struct tensor dw, real *dscale, struct tensor dy,

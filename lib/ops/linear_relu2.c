@@ -5,12 +5,18 @@
 
 static real relu(real x) { return x < 0 ? 0 : x; } /* of NaN: NaN */
 
-static void square_relu(struct tensor post)
+static void square_some(void *arg, int64_t first, int64_t count, int thread)
 {
-    real *p = real_ptr(post);
+    real *p = (real *)arg + first;
 
-    for (int64_t i = 0; i < tensor_count(post); i++)
+    (void)thread;
+    for (int64_t i = 0; i < count; i++)
         p[i] = relu(p[i]) * relu(p[i]);
+}
+
+static void square_relu(struct ops *o, struct tensor post)
+{
+    cpu_split(o, tensor_count(post), CPU_PIECE, square_some, real_ptr(post));
 }
 
 static void write_codes(struct tensor post8, struct tensor post)
@@ -26,7 +32,7 @@ void cpu_linear_relu2(struct ops *o, struct tensor post, struct tensor x, struct
 {
     cpu_linear(o, post, x, w, NULL, NO_TENSOR);
     if (!cpu_failed(o))
-        square_relu(post);
+        square_relu(o, post);
 }
 
 void cpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8, struct tensor x,
@@ -50,23 +56,35 @@ void cpu_linear_relu2_fp8(struct ops *o, struct tensor post, struct tensor post8
         q[i] = e4m3_round(bf16_round((float)(from[i] * inv)));
     real_gemm(o, false, true, x.rows, w.rows, x.cols, *w8.scale * most / 448, q, x.cols, codes,
               w.cols, 0, real_ptr(post), w.rows);
-    square_relu(post);
+    square_relu(o, post);
     if (has(post8))
         write_codes(post8, post);
+}
+
+struct slope {
+    real *d; /* may be post */
+    const real *dpost, *post;
+};
+
+static void slope_some(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct slope *s = arg;
+
+    (void)thread;
+    for (int64_t i = first; i < first + count; i++)
+        s->d[i] = 2 * s->dpost[i] * real_sqrt(s->post[i]);
 }
 
 void cpu_linear_relu2_bwd(struct ops *o, struct tensor dpre, struct tensor dout, struct tensor w2,
                           const real *scale, struct tensor post)
 {
     int64_t n = tensor_count(post);
-    const real *p = real_ptr(post);
-    real *dpost = cpu_scratch(o, 1, n), *d = real_ptr(dpre); /* slot 0 is cpu_linear's */
+    real *dpost = cpu_scratch(o, 1, n); /* slot 0 is cpu_linear's */
+    struct slope s = { real_ptr(dpre), dpost, real_ptr(post) };
 
     cpu_linear(o, tensor_of(dpost, DT_REAL, post.rows, post.cols), dout, w2, scale, NO_TENSOR);
-    if (cpu_failed(o))
-        return;
-    for (int64_t i = 0; i < n; i++)
-        d[i] = 2 * dpost[i] * real_sqrt(p[i]);
+    if (!cpu_failed(o))
+        cpu_split(o, n, CPU_PIECE, slope_some, &s);
 }
 
 /* Computes dw1 of codes: g's, times unit, as numbers, and x's, which are made in slot 3. */

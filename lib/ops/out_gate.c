@@ -42,29 +42,49 @@ static real take_away_bwd(real *d, real *dv, const real *x, const struct along *
     return -(1 - a->part * a->part) * m * a->q;
 }
 
+struct gates {
+    struct tensor out, x, y;
+    const struct xsa *a; /* or NULL */
+    int64_t heads, size; /* H, E */
+    const real *w, *alpha;
+    real *z; /* (2,E) of each thread */
+    /* backward */
+    struct tensor dx, delta, dy12, dout;
+    real *du, *dalpha; /* (T,H): gradients of gates' inputs, and what rows add to that of alpha */
+};
+
+static void gate_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct gates *g = arg;
+    int64_t heads = g->heads, size = g->size;
+    real *z = g->z + thread * 2 * size, *u = z + size;
+
+    for (int64_t k = first * heads; k < (first + count) * heads; k++) {
+        int64_t t = k / heads, h = k % heads, at = k * size;
+        const real *from = real_ptr(g->x) + at, *yt = real_ptr(g->y) + t * g->y.cols;
+        real open = sigmoid(real_dot(g->w + h * GATE_WIDTH, yt, GATE_WIDTH));
+        if (g->a) {
+            struct along v = along_value(u, from, real_ptr(g->a->v) + at, g->alpha[h], size);
+            take_away(z, from, &v, size);
+            from = z;
+        }
+        for (int64_t i = 0; i < size; i++)
+            real_ptr(g->out)[at + i] = open * from[i];
+    }
+}
+
 void cpu_out_gate(struct ops *o, struct tensor out, struct tensor x, struct tensor y,
                   struct tensor gate, int heads, const struct xsa *a)
 {
-    int64_t width = x.cols, size = width / heads;
-    const real *w = real_view(o, 0, gate), *alpha = real_view(o, 1, a ? a->alpha : NO_TENSOR);
-    real *z = cpu_scratch(o, 2, size), *u = cpu_scratch(o, 3, size);
+    struct gates g = { .out = out, .x = x, .y = y, .a = a, .heads = heads, .size = x.cols / heads };
 
+    g.w = real_view(o, 0, gate);
+    g.alpha = real_view(o, 1, a ? a->alpha : NO_TENSOR);
+    g.z = cpu_scratch(o, 2, cpu_threads(o) * 2 * g.size);
     if (cpu_failed(o))
         return;
-    assert(width % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
-    for (int64_t t = 0; t < x.rows; t++)
-        for (int64_t h = 0; h < heads; h++) {
-            int64_t at = t * width + h * size;
-            const real *from = real_ptr(x) + at;
-            real open = sigmoid(real_dot(w + h * GATE_WIDTH, real_ptr(y) + t * y.cols, GATE_WIDTH));
-            if (a) {
-                struct along v = along_value(u, from, real_ptr(a->v) + at, alpha[h], size);
-                take_away(z, from, &v, size);
-                from = z;
-            }
-            for (int64_t i = 0; i < size; i++)
-                real_ptr(out)[at + i] = open * from[i];
-        }
+    assert(x.cols % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
+    cpu_split(o, x.rows, CPU_ROWS, gate_rows, &g);
 }
 
 /* delta of row t and head h: the sum over the head's channels of d and x. */
@@ -75,53 +95,85 @@ static void put_delta(struct tensor delta, int64_t t, int64_t h, int64_t heads, 
     real_ptr(delta)[index % delta.rows * delta.cols + index / delta.rows] = real_dot(d, x, size);
 }
 
+static void gate_bwd_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct gates *g = arg;
+    int64_t heads = g->heads, size = g->size;
+    real *z = g->z + thread * 2 * size, *u = z + size;
+
+    for (int64_t k = first * heads; k < (first + count) * heads; k++) {
+        int64_t t = k / heads, h = k % heads, at = k * size;
+        const real *wh = g->w + h * GATE_WIDTH, *dy = real_ptr(g->dout) + at;
+        const real *yt = real_ptr(g->y) + t * g->y.cols, *xh = real_ptr(g->x) + at, *gated = xh;
+        real *d = real_ptr(g->dx) + at, *dyt = real_ptr(g->dy12) + t * GATE_WIDTH;
+        real open = sigmoid(real_dot(wh, yt, GATE_WIDTH));
+        struct along v = { 0 };
+        if (g->a) {
+            v = along_value(u, xh, real_ptr(g->a->v) + at, g->alpha[h], size);
+            take_away(z, xh, &v, size);
+            gated = z;
+        }
+        real du = real_dot(dy, gated, size) * open * (1 - open);
+        g->du[k] = du;
+        if (h == 0)
+            memset(dyt, 0, GATE_WIDTH * sizeof *dyt);
+        for (int j = 0; j < GATE_WIDTH; j++)
+            dyt[j] += du * wh[j];
+        for (int64_t i = 0; i < size; i++)
+            d[i] = open * dy[i];
+        if (g->a)
+            g->dalpha[k] = take_away_bwd(d, real_ptr(g->a->dv) + at, xh, &v, size);
+        put_delta(g->delta, t, h, heads, d, xh, size);
+    }
+}
+
+static void delta_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct gates *g = arg;
+
+    (void)thread;
+    for (int64_t k = first * g->heads; k < (first + count) * g->heads; k++)
+        put_delta(g->delta, k / g->heads, k % g->heads, g->heads, real_ptr(g->dout) + k * g->size,
+                  real_ptr(g->x) + k * g->size, g->size);
+}
+
 void cpu_out_gate_bwd(struct ops *o, struct tensor dx, struct tensor delta, struct tensor dgate,
                       struct tensor dy12, struct tensor dout, struct tensor x, struct tensor y,
                       struct tensor gate, int heads, const struct xsa *a)
 {
-    int64_t width = x.cols, size = width / heads, n = tensor_count(gate);
-    const real *w = real_view(o, 0, gate), *alpha = real_view(o, 4, a ? a->alpha : NO_TENSOR);
-    real *dw = cpu_scratch(o, 1, n), *dalpha = cpu_scratch(o, 5, heads);
-    real *z = cpu_scratch(o, 2, size), *u = cpu_scratch(o, 3, size);
+    struct gates g = { .x = x,
+                       .y = y,
+                       .a = a,
+                       .heads = heads,
+                       .size = x.cols / heads,
+                       .dx = dx,
+                       .delta = delta,
+                       .dy12 = dy12,
+                       .dout = dout };
+    int64_t n = tensor_count(gate);
 
+    g.w = real_view(o, 0, gate);
+    g.alpha = real_view(o, 4, a ? a->alpha : NO_TENSOR);
+    real *dw = cpu_scratch(o, 1, n), *dalpha = cpu_scratch(o, 5, heads);
+    g.z = cpu_scratch(o, 2, cpu_threads(o) * 2 * g.size);
+    g.du = cpu_scratch(o, 3, x.rows * heads);
+    g.dalpha = cpu_scratch(o, 6, a ? x.rows * heads : 0);
     if (cpu_failed(o))
         return;
     assert(tensor_count(delta) == x.rows * heads && delta.dtype == DT_REAL);
-    for (int64_t i = 0; i < x.rows * heads && !has(gate); i++)
-        put_delta(delta, i / heads, i % heads, heads, real_ptr(dout) + i * size,
-                  real_ptr(x) + i * size, size);
+    cpu_split(o, x.rows, CPU_ROWS, has(gate) ? gate_bwd_rows : delta_rows, &g);
     if (!has(gate))
         return;
-    assert(width % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
+    assert(x.cols % heads == 0 && gate.rows == heads && gate.cols == GATE_WIDTH);
     memset(dw, 0, (size_t)n * sizeof *dw);
     memset(dalpha, 0, (size_t)heads * sizeof *dalpha);
-    for (int64_t t = 0; t < x.rows; t++) {
-        const real *yt = real_ptr(y) + t * y.cols;
-        real *dyt = real_ptr(dy12) + t * GATE_WIDTH;
-        memset(dyt, 0, GATE_WIDTH * sizeof *dyt);
-        for (int64_t h = 0; h < heads; h++) {
-            int64_t at = t * width + h * size;
-            const real *wh = w + h * GATE_WIDTH, *dy = real_ptr(dout) + at;
-            const real *xh = real_ptr(x) + at, *gated = xh;
-            real *d = real_ptr(dx) + at, *dwh = dw + h * GATE_WIDTH;
-            real open = sigmoid(real_dot(wh, yt, GATE_WIDTH));
-            struct along v = { 0 };
-            if (a) {
-                v = along_value(u, xh, real_ptr(a->v) + at, alpha[h], size);
-                take_away(z, xh, &v, size);
-                gated = z;
-            }
-            real du = real_dot(dy, gated, size) * open * (1 - open);
-            for (int j = 0; j < GATE_WIDTH; j++) {
-                dwh[j] += du * yt[j];
-                dyt[j] += du * wh[j];
-            }
-            for (int64_t i = 0; i < size; i++)
-                d[i] = open * dy[i];
-            if (a)
-                dalpha[h] += take_away_bwd(d, real_ptr(a->dv) + at, xh, &v, size);
-            put_delta(delta, t, h, heads, d, xh, size);
-        }
+    for (int64_t k = 0; k < x.rows * heads; k++) {
+        const real *yt = real_ptr(y) + k / heads * y.cols;
+        real *dwh = dw + k % heads * GATE_WIDTH;
+        for (int j = 0; j < GATE_WIDTH; j++)
+            dwh[j] += g.du[k] * yt[j];
+        if (a)
+            dalpha[k % heads] += g.dalpha[k];
     }
     real_write(dgate, 0, dw, n, true);
     if (a)

@@ -40,7 +40,7 @@ static void round_small(const struct work *w, real *x)
 static void symmetric(real *c, int k, const real *x, bool turned, const real *y, bool y_turned,
                       int m)
 {
-    enum { BAND = 112 };
+    enum { BAND = 64 };
 
     for (int64_t i = 0; i < k; i += BAND) {
         int64_t rows = k - i < BAND ? k - i : BAND;

@@ -121,6 +121,54 @@ static void make_head(const struct layout *l, real *y, real *factor, const real 
         *factor = r;
 }
 
+/* Rows of the product on their way to q, k and v. */
+struct finish {
+    struct layout l;
+    const struct kv_cache *cache; /* or NULL */
+    bool apart; /* values do not go into the cache */
+    const int32_t *token; /* with a table: its rows */
+    const real *raw;
+    real *of_q; /* factors, or NULL */
+    real *q, *k, *v;
+    real *row, *key; /* (D), (Eq) of each thread */
+};
+
+static void finish_head(const struct finish *f, int64_t t, int h, const real *row, const real *u,
+                        real *key)
+{
+    const struct layout *l = &f->l;
+    const real *raw = f->raw + t * (2 * l->qk_width + l->width), *in = raw + h * l->qk_size;
+    int64_t n = h * l->tokens + t, kept = f->cache ? cached_row(f->cache, t) : t;
+    real *vh = f->v + (f->apart ? t : kept) * l->width + h * l->size;
+    real *of_k = f->of_q ? f->of_q + l->heads * l->tokens + n : NULL;
+
+    make_head(l, f->q + t * l->qk_width + h * l->qk_size, f->of_q ? f->of_q + n : NULL, in, t, h);
+    make_head(l, key, of_k, in + l->qk_width, t, h);
+    put_key(l, f->k + kept * l->qk_width + h * l->qk_size, key, t);
+    memcpy(vh, raw + 2 * l->qk_width + h * l->size, (size_t)l->size * sizeof *vh);
+    if (f->token) {
+        real g = value_gate(l, u, h);
+        for (int i = 0; i < l->size; i++)
+            vh[i] += g * row[h * l->size + i];
+    }
+}
+
+static void finish_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct finish *f = arg;
+    const struct layout *l = &f->l;
+    real *row = f->row + thread * l->width, *key = f->key + thread * l->qk_size, u[GATE_WIDTH];
+
+    for (int64_t t = first; t < first + count; t++) {
+        if (f->token) {
+            value_row(l, row, f->token[t]);
+            gate_input(l, u, row, t);
+        }
+        for (int h = 0; h < l->heads; h++)
+            finish_head(f, t, h, row, u, key);
+    }
+}
+
 void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, struct tensor factor,
              struct tensor raw, struct tensor x, struct tensor w, const real *scale,
              struct tensor bias, const struct qkv_shape *s, struct rope r, struct tensor y,
@@ -133,42 +181,25 @@ void cpu_qkv(struct ops *o, struct tensor q, struct tensor k, struct tensor v, s
         cpu_linear_bias(o, raw, x, w, scale, bias, NO_TENSOR, false);
     else
         cpu_linear(o, raw, x, w, scale, NO_TENSOR);
-    struct layout l = layout_of(o, s, r, y, gate, table, b);
-    real *row = cpu_scratch(o, 2, l.width), *key = cpu_scratch(o, 3, l.qk_size), u[GATE_WIDTH];
-    int64_t raw_width = 2 * l.qk_width + l.width;
-    real *of_q = real_ptr(factor), *of_k = of_q ? of_q + l.heads * l.tokens : NULL;
+    struct finish f = {
+        .l = layout_of(o, s, r, y, gate, table, b),
+        .cache = s->cache,
+        .apart = !s->cache || s->cache->values_apart,
+        .token = has(table) ? b->token.row : NULL,
+        .raw = real_ptr(raw),
+        .of_q = real_ptr(factor),
+        .q = real_ptr(q),
+    };
 
+    f.row = cpu_scratch(o, 2, cpu_threads(o) * f.l.width);
+    f.key = cpu_scratch(o, 3, cpu_threads(o) * f.l.qk_size);
     if (cpu_failed(o))
         return;
-    assert(raw.rows == l.tokens && raw.cols == raw_width);
-    l.key_rows = s->cache ? 0 : k.rows;
-    bool apart = !s->cache || s->cache->values_apart;
-    if (s->cache)
-        k = s->cache->k;
-    if (!apart)
-        v = s->cache->v;
-    for (int64_t t = 0; t < l.tokens; t++) {
-        if (has(table)) {
-            value_row(&l, row, b->token.row[t]);
-            gate_input(&l, u, row, t);
-        }
-        for (int h = 0; h < l.heads; h++) {
-            const real *in = real_ptr(raw) + t * raw_width + h * l.qk_size;
-            int64_t n = h * l.tokens + t, kept = s->cache ? cached_row(s->cache, t) : t;
-            real *vh = real_ptr(v) + (apart ? t : kept) * l.width + h * l.size;
-            make_head(&l, real_ptr(q) + t * l.qk_width + h * l.qk_size, of_q ? of_q + n : NULL, in,
-                      t, h);
-            make_head(&l, key, of_k ? of_k + n : NULL, in + l.qk_width, t, h);
-            put_key(&l, real_ptr(k) + kept * l.qk_width + h * l.qk_size, key, t);
-            memcpy(vh, real_ptr(raw) + t * raw_width + 2 * l.qk_width + h * l.size,
-                   (size_t)l.size * sizeof *vh);
-            if (has(table)) {
-                real g = value_gate(&l, u, h);
-                for (int i = 0; i < l.size; i++)
-                    vh[i] += g * row[h * l.size + i];
-            }
-        }
-    }
+    assert(raw.rows == f.l.tokens && raw.cols == 2 * f.l.qk_width + f.l.width);
+    f.l.key_rows = s->cache ? 0 : k.rows;
+    f.k = real_ptr(s->cache ? s->cache->k : k);
+    f.v = real_ptr(f.apart ? v : s->cache->v);
+    cpu_split(o, f.l.tokens, CPU_ROWS, finish_rows, &f);
 }
 
 /* -- backward ---------------------------------------------------------------------- */
@@ -204,43 +235,67 @@ static void get_key(const struct layout *l, real *z, real *dz, const real *k, co
     }
 }
 
-void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
-                   struct tensor q, struct tensor k, const struct qk_made *m, int tokens)
-{
-    struct layout l = layout_of(o, &m->shape, m->rope, NO_TENSOR, NO_TENSOR, NO_TENSOR,
-                                &(struct batch){ .tokens = tokens });
-    real *z = cpu_scratch(o, 2, 2 * l.qk_size), *dz = z + l.qk_size;
+struct raw_grads {
+    struct layout l;
+    struct tensor dqkv;
+    const real *dq, *dk, *q, *k, *factor;
+    real *z; /* (2,Eq) of each thread */
+};
 
-    if (cpu_failed(o))
-        return;
-    assert(dqkv.rows == l.tokens && dqkv.cols == 2 * l.qk_width + l.width);
-    assert(k.rows == l.tokens + (l.key_offset != KEY_OFFSET_NONE));
-    assert(m->factor.rows == 2 * l.heads && m->factor.cols == l.tokens);
-    for (int64_t t = 0; t < l.tokens; t++)
-        for (int h = 0; h < l.heads; h++) {
-            int64_t at = t * l.qk_width + h * l.qk_size;
-            const real *r = real_ptr(m->factor) + h * l.tokens + t, *rope = rope_row(&l, t, h);
-            real *dx = real_ptr(dqkv) + t * dqkv.cols + h * l.qk_size;
-            raw_grad(dx, real_ptr(dq) + at, real_ptr(q) + at, *r, rope, &l);
-            get_key(&l, z, dz, real_ptr(k) + at, real_ptr(dk) + at, t);
-            raw_grad(dx + l.qk_width, dz, z, r[l.heads * l.tokens], rope, &l);
+static void raw_grad_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct raw_grads *g = arg;
+    const struct layout *l = &g->l;
+    real *z = g->z + thread * 2 * l->qk_size, *dz = z + l->qk_size;
+
+    for (int64_t t = first; t < first + count; t++)
+        for (int h = 0; h < l->heads; h++) {
+            int64_t at = t * l->qk_width + h * l->qk_size;
+            const real *r = g->factor + h * l->tokens + t, *rope = rope_row(l, t, h);
+            real *dx = real_ptr(g->dqkv) + t * g->dqkv.cols + h * l->qk_size;
+            raw_grad(dx, g->dq + at, g->q + at, *r, rope, l);
+            get_key(l, z, dz, g->k + at, g->dk + at, t);
+            raw_grad(dx + l->qk_width, dz, z, r[l->heads * l->tokens], rope, l);
         }
 }
 
-/* Value embedding of one head: drow written, dgate and du (gradient of u) added to. */
-static void value_grad(const struct layout *l, real *drow, real *dgate, real *du, const real *dv,
+void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
+                   struct tensor q, struct tensor k, const struct qk_made *m, int tokens)
+{
+    struct raw_grads g = {
+        .l = layout_of(o, &m->shape, m->rope, NO_TENSOR, NO_TENSOR, NO_TENSOR,
+                       &(struct batch){ .tokens = tokens }),
+        .dqkv = dqkv,
+        .dq = real_ptr(dq),
+        .dk = real_ptr(dk),
+        .q = real_ptr(q),
+        .k = real_ptr(k),
+        .factor = real_ptr(m->factor),
+    };
+
+    g.z = cpu_scratch(o, 2, cpu_threads(o) * 2 * g.l.qk_size);
+    if (cpu_failed(o))
+        return;
+    assert(dqkv.rows == g.l.tokens && dqkv.cols == 2 * g.l.qk_width + g.l.width);
+    assert(k.rows == g.l.tokens + (g.l.key_offset != KEY_OFFSET_NONE));
+    assert(m->factor.rows == 2 * g.l.heads && m->factor.cols == g.l.tokens);
+    cpu_split(o, g.l.tokens, CPU_ROWS, raw_grad_rows, &g);
+}
+
+/* Value embedding of one head: drow written, du (gradient of u) added to; returns the gradient of the
+ * gate's sum. */
+static real value_grad(const struct layout *l, real *drow, real *du, const real *dv,
                        const real *row, const real *u, int h)
 {
     const real *w = l->gate + h * GATE_WIDTH;
     real g = value_gate(l, u, h);
     real dz = real_dot(dv, row, l->size) * g * (1 - g / 2);
 
-    for (int j = 0; j < GATE_WIDTH; j++) {
-        dgate[h * GATE_WIDTH + j] += dz * u[j];
+    for (int j = 0; j < GATE_WIDTH; j++)
         du[j] += dz * w[j];
-    }
     for (int i = 0; i < l->size; i++)
         drow[i] = g * dv[i];
+    return dz;
 }
 
 /* Returns how many of the gates' inputs are y's; the others (when split) are the table row's. */
@@ -265,13 +320,20 @@ static void gate_input_grad_end(const struct layout *l, const real *du, real *dy
         drow[j - of_y] += du[j];
 }
 
-void cpu_join_values(struct tensor dqkv, struct tensor dv)
+static void join_rows(void *arg, int64_t first, int64_t count, int thread)
 {
-    int64_t d = tensor_count(dv) / dqkv.rows;
+    const struct tensor *in = arg;
+    int64_t d = tensor_count(in[1]) / in[0].rows;
 
-    for (int64_t t = 0; t < dqkv.rows; t++)
-        memcpy(real_ptr(dqkv) + (t + 1) * dqkv.cols - d, real_ptr(dv) + t * d,
+    (void)thread;
+    for (int64_t t = first; t < first + count; t++)
+        memcpy(real_ptr(in[0]) + (t + 1) * in[0].cols - d, real_ptr(in[1]) + t * d,
                (size_t)d * sizeof(real));
+}
+
+void cpu_join_values(struct ops *o, struct tensor dqkv, struct tensor dv)
+{
+    cpu_split(o, dqkv.rows, CPU_ROWS, join_rows, (struct tensor[]){ dqkv, dv });
 }
 
 void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tensor x, int64_t n)
@@ -285,37 +347,67 @@ void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tens
                 e4m3_from_f32((float)(real_ptr(x)[t * x.cols + i] / g->scale));
 }
 
+struct value_grads {
+    struct layout l;
+    struct tensor dqkv, dtable_rows, dy12, dv; /* dv none: in dqkv */
+    const int32_t *token;
+    real *row; /* (D) of each thread */
+    real *u, *dz; /* (T,GATE_WIDTH), (T,H): inputs of gates, and gradients of their sums */
+};
+
+static void value_bwd_rows(void *arg, int64_t first, int64_t count, int thread)
+{
+    const struct value_grads *g = arg;
+    const struct layout *l = &g->l;
+    real *row = g->row + thread * l->width, du[GATE_WIDTH];
+
+    for (int64_t t = first; t < first + count; t++) {
+        const real *dv = has(g->dv) ? real_ptr(g->dv) + t * l->width
+                                    : real_ptr(g->dqkv) + (t + 1) * g->dqkv.cols - l->width;
+        real *dy = real_ptr(g->dy12) + t * GATE_WIDTH, *u = g->u + t * GATE_WIDTH;
+        real *drow = real_ptr(g->dtable_rows) + t * l->width;
+        value_row(l, row, g->token[t]);
+        gate_input(l, u, row, t);
+        gate_input_grad_begin(l, du, dy);
+        for (int h = 0; h < l->heads; h++)
+            g->dz[t * l->heads + h] =
+                value_grad(l, drow + h * l->size, du, dv + h * l->size, row + h * l->size, u, h);
+        gate_input_grad_end(l, du, dy, drow);
+    }
+}
+
 void cpu_value_bwd(struct ops *o, struct tensor dqkv, struct tensor dtable_rows,
                    struct tensor dgate, struct tensor dy12, struct tensor dv,
                    const struct qkv_shape *s, struct tensor y, struct tensor gate,
                    struct tensor table, const struct batch *b)
 {
-    struct layout l = layout_of(o, s, (struct rope){ NO_TENSOR }, y, gate, table, b);
-    int64_t n_gate = (int64_t)l.heads * GATE_WIDTH;
-    real *row = cpu_scratch(o, 2, l.width), *dw = cpu_scratch(o, 3, n_gate);
+    struct value_grads g = { .l = layout_of(o, s, (struct rope){ NO_TENSOR }, y, gate, table, b),
+                             .dqkv = dqkv,
+                             .dtable_rows = dtable_rows,
+                             .dy12 = dy12,
+                             .dv = dv };
+    const struct layout *l = &g.l;
+    int64_t n_gate = (int64_t)l->heads * GATE_WIDTH;
+    real *dw = cpu_scratch(o, 3, n_gate);
 
+    g.row = cpu_scratch(o, 2, cpu_threads(o) * l->width);
+    g.u = cpu_scratch(o, 4, l->tokens * GATE_WIDTH);
+    g.dz = cpu_scratch(o, 5, l->tokens * l->heads);
     if (cpu_failed(o))
         return;
-    assert(dqkv.rows == l.tokens && dqkv.cols == 2 * l.qk_width + l.width);
+    assert(dqkv.rows == l->tokens && dqkv.cols == 2 * l->qk_width + l->width);
     assert(has(dv) || !cpu_dqkv8(s));
     if (cpu_dqkv8(s))
-        cpu_gradient_codes(cpu_dqkv8(s), 2 * l.qk_width, dv, l.width);
+        cpu_gradient_codes(cpu_dqkv8(s), 2 * l->qk_width, dv, l->width);
     else if (has(dv))
-        cpu_join_values(dqkv, dv);
+        cpu_join_values(o, dqkv, dv);
     if (!has(table))
         return;
+    g.token = b->token.row;
+    cpu_split(o, l->tokens, CPU_ROWS, value_bwd_rows, &g);
     memset(dw, 0, (size_t)n_gate * sizeof *dw);
-    for (int64_t t = 0; t < l.tokens; t++) {
-        const real *dvt =
-            has(dv) ? real_ptr(dv) + t * l.width : real_ptr(dqkv) + (t + 1) * dqkv.cols - l.width;
-        real u[GATE_WIDTH], du[GATE_WIDTH], *dy = real_ptr(dy12) + t * GATE_WIDTH;
-        real *drow = real_ptr(dtable_rows) + t * l.width;
-        value_row(&l, row, b->token.row[t]);
-        gate_input(&l, u, row, t);
-        gate_input_grad_begin(&l, du, dy);
-        for (int h = 0; h < l.heads; h++)
-            value_grad(&l, drow + h * l.size, dw, du, dvt + h * l.size, row + h * l.size, u, h);
-        gate_input_grad_end(&l, du, dy, drow);
-    }
+    for (int64_t k = 0; k < l->tokens * l->heads; k++)
+        for (int j = 0; j < GATE_WIDTH; j++)
+            dw[k % l->heads * GATE_WIDTH + j] += g.dz[k] * g.u[k / l->heads * GATE_WIDTH + j];
     real_write(dgate, 0, dw, n_gate, true);
 }

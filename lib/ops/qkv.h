@@ -9,7 +9,7 @@
 void cpu_raw_grads(struct ops *o, struct tensor dqkv, struct tensor dq, struct tensor dk,
                    struct tensor q, struct tensor k, const struct qk_made *m, int tokens);
 /* The last D columns, from dv (T,D). */
-void cpu_join_values(struct tensor dqkv, struct tensor dv);
+void cpu_join_values(struct ops *o, struct tensor dqkv, struct tensor dv);
 /* Writes codes of x's first n columns into those of g from `first` on; x may lie where they do, from its first column
  * on. */
 void cpu_gradient_codes(const struct fp8_gradient *g, int64_t first, struct tensor x, int64_t n);

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "base/file.h"
 #include "base/grow.h"
+#include "base/pool.h"
 #include "runs/notecap.h"
 
 enum { THREADS_MAX = 64 };
@@ -338,7 +338,7 @@ static int read_items(struct gather *g, const struct items *t, const struct gath
 {
     struct queue q = { .g = g, .o = o, .item = t->v, .n = t->n };
     pthread_t id[THREADS_MAX];
-    int threads = o->threads > 0 ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN), started = 0;
+    int threads = o->threads > 0 ? o->threads : pool_processors(), started = 0;
     if (threads > t->n)
         threads = t->n;
     if (threads > THREADS_MAX)

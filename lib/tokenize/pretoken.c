@@ -2,8 +2,8 @@
 #include "tokenize/pretoken.h"
 
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
+#ifdef __AVX2__
+#include <immintrin.h>
 #endif
 
 #include "tokenize/unicode.h"
@@ -13,32 +13,39 @@ struct masks {
     uint64_t letter, number, space, sp, apostrophe, high;
 };
 
-#ifdef __SSE2__
+#ifdef __AVX2__
 /* 0xff where lo <= x <= lo + width, unsigned. */
-static inline __m128i in_range(__m128i x, int lo, int width)
+static inline __m256i in_range(__m256i x, int lo, int width)
 {
-    __m128i d = _mm_sub_epi8(x, _mm_set1_epi8((char)lo));
+    __m256i d = _mm256_sub_epi8(x, _mm256_set1_epi8((char)lo));
 
-    return _mm_cmpeq_epi8(_mm_min_epu8(d, _mm_set1_epi8((char)width)), d);
+    return _mm256_cmpeq_epi8(_mm256_min_epu8(d, _mm256_set1_epi8((char)width)), d);
+}
+
+static inline uint64_t top_bits(__m256i low, __m256i high)
+{
+    return (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32 |
+           (uint32_t)_mm256_movemask_epi8(low);
 }
 
 static void classify(const unsigned char *p, struct masks *m)
 {
-    memset(m, 0, sizeof *m);
-    for (int k = 0; k < 64; k += 16) {
-        __m128i x = _mm_loadu_si128((const __m128i *)(p + k));
-        __m128i sp = _mm_cmpeq_epi8(x, _mm_set1_epi8(' '));
-        __m128i lower = _mm_or_si128(x, _mm_set1_epi8(0x20));
+    __m256i x[2], letter[2], number[2], space[2], sp[2], apostrophe[2];
 
-#define MASK(v) ((uint64_t)(uint32_t)_mm_movemask_epi8(v) << k)
-        m->letter |= MASK(in_range(lower, 'a', 25));
-        m->number |= MASK(in_range(x, '0', 9));
-        m->space |= MASK(_mm_or_si128(sp, in_range(x, '\t', 4)));
-        m->sp |= MASK(sp);
-        m->apostrophe |= MASK(_mm_cmpeq_epi8(x, _mm_set1_epi8('\'')));
-        m->high |= MASK(x);
-#undef MASK
+    for (int k = 0; k < 2; k++) {
+        x[k] = _mm256_loadu_si256((const __m256i *)(p + 32 * k));
+        letter[k] = in_range(_mm256_or_si256(x[k], _mm256_set1_epi8(0x20)), 'a', 25);
+        number[k] = in_range(x[k], '0', 9);
+        sp[k] = _mm256_cmpeq_epi8(x[k], _mm256_set1_epi8(' '));
+        space[k] = _mm256_or_si256(sp[k], in_range(x[k], '\t', 4));
+        apostrophe[k] = _mm256_cmpeq_epi8(x[k], _mm256_set1_epi8('\''));
     }
+    *m = (struct masks){ .letter = top_bits(letter[0], letter[1]),
+                         .number = top_bits(number[0], number[1]),
+                         .space = top_bits(space[0], space[1]),
+                         .sp = top_bits(sp[0], sp[1]),
+                         .apostrophe = top_bits(apostrophe[0], apostrophe[1]),
+                         .high = top_bits(x[0], x[1]) };
 }
 #else
 static void classify(const unsigned char *p, struct masks *m)

@@ -125,7 +125,7 @@ struct job {
  * document and the compressor. */
 #define FIXED_MIB 40
 #define UNIT_MIB 12
-#define THREAD_MIB 24
+#define THREAD_MIB 26
 #define SPOOL_MIB (24 + 64) /* its buffers, and a part of a bucket */
 
 static int compressor_mib(int level) { return !level ? 0 : level < 6 ? 4 : level < 13 ? 12 : 32; }

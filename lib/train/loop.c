@@ -240,11 +240,13 @@ static int launch_part(struct rank *k, int part, launches *f, const struct step_
         return 0;
     }
     if (!g->captured) {
+        double from = now_seconds();
         if ((rc = be->capture(k->ops)))
             return rc;
         f(k, b);
         if ((rc = be->capture_end(k->ops, &g->captured)))
             return rc;
+        k->captured += now_seconds() - from;
     }
     be->launch(k->ops, g->captured);
     return 0;
@@ -420,20 +422,27 @@ static int report_step(struct rank *k, int done, bool *stop)
     return runlog_status(&run->log);
 }
 
-/* Times from the start of the program until the first step is queued, without a validation before
- * it. */
+/* Says where the time went from the start of the program until the first step is queued, without a validation
+ * before it. */
 static int report_start(struct rank *k)
 {
     struct run *run = k->run;
-    double opened = run->opened, now = now_seconds() - k->paused;
+    double now = now_seconds() - k->paused;
     if (k->rank)
         return 0;
     runlog_start(&run->log, now - run->opt->began,
-                 &(struct runlog_start){ .data = opened - run->opt->began,
-                                         .device = k->device - opened,
-                                         .memory = k->memory - k->device,
-                                         .values = k->values - k->memory,
-                                         .first_step = now - k->values });
+                 &(struct runlog_start){ .contexts = k->began - run->opt->began,
+                                         .device = k->start[START_DEVICE],
+                                         .weights = k->start[START_WEIGHTS],
+                                         .data = k->start[START_DATA],
+                                         .values = k->start[START_VALUES],
+                                         .ranks = k->start[START_RANKS],
+                                         .memory = k->start[START_MEMORY],
+                                         .others = k->start[START_OTHERS],
+                                         .first_step = now - k->lapped,
+                                         .opening = run->opened - run->chosen,
+                                         .joining = k->joining.seconds,
+                                         .capture = k->captured });
     return runlog_status(&run->log);
 }
 

@@ -11,11 +11,10 @@ static size_t since(const struct rank *k, size_t *before)
     return n;
 }
 
-int rank_memory(struct rank *k, struct run_memory *m)
+int rank_weights(struct rank *k, struct run_memory *m)
 {
     const struct recipe *r = k->run->recipe;
     struct ops *o = k->ops;
-    struct batch_shape big = batch_largest(r);
     size_t before = o->allocated(o);
     int rc;
 
@@ -23,14 +22,24 @@ int rank_memory(struct rank *k, struct run_memory *m)
         return rc;
     size_t copies = (size_t)(head_fp8_bytes(r) + layers_fp8_bytes(r));
     m->weights = since(k, &before) + copies;
-    if ((rc = model_init(&k->model, &k->banks, big.tokens,
+    if ((rc = model_init(&k->model, &k->banks, batch_largest(r).tokens,
                          r->data.val.tokens ? (int)r->data.val.chunk : 0)))
         return rc;
     m->activations = since(k, &before) - copies;
+    return o->status(o);
+}
+
+int rank_states(struct rank *k, struct run_memory *m)
+{
+    const struct recipe *r = k->run->recipe;
+    struct ops *o = k->ops;
+    size_t before = o->allocated(o);
+    int rc;
+
     if ((rc = optim_init(&k->optim, r, &k->banks, o, k->comm)))
         return rc;
     m->optimizer = since(k, &before);
-    k->slot_bytes = batch_slot_bytes(r, big.tokens, true);
+    k->slot_bytes = batch_slot_bytes(r, batch_largest(r).tokens, true);
     k->slots = o->alloc(o, 2 * (size_t)k->micros * k->slot_bytes, "batches");
     if (r->data.val.tokens)
         k->val_slot =
@@ -111,7 +120,7 @@ static int count_rank(struct rank *k, struct run_memory *m)
     k->comm->rank = k->rank;
     k->comm->world = k->world;
     size_t before = k->ops->allocated(k->ops);
-    if (!(rc = rank_memory(k, m))) {
+    if (!(rc = rank_weights(k, m)) && !(rc = rank_states(k, m))) {
         size_t parts = k->ops->allocated(k->ops) - before;
         step_plans_free(&k->optim.plans); /* an exchange would wait for other ranks */
         rc = step_plans_make(&k->optim.plans, r, k->world, false);

@@ -47,14 +47,39 @@ struct run {
     char begun
         [80]; /* "HASH step N": of the checkpoint with whose weights the run began; "": drawn */
     int64_t init_ids; /* so many first ids are of there; 0: all */
-    double opened; /* time at which the data were open (now_seconds) */
+    double chosen,
+        opened; /* times at which its devices had been chosen, and the data were open or not */
     pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t change; /* of opening or code */
+    enum opening { OPENING, OPENING_DONE, OPENING_FAILED } opening; /* of the data */
     int code; /* first failure of any rank, with its message */
     char message[600];
     int unsaved; /* the step of which it was told that it has no checkpoint */
 };
 
 enum { LOSSES = 2 };
+
+/* Parts of a rank's start, each as long as the rank was in it (runlog.h). */
+enum start_part {
+    START_DEVICE,
+    START_WEIGHTS,
+    START_DATA,
+    START_VALUES,
+    START_RANKS,
+    START_MEMORY,
+    START_OTHERS,
+    START_PARTS
+};
+
+/* A communicator that is made beside the rank's thread. */
+struct joining {
+    pthread_t thread;
+    bool beside;
+    struct comm *comm;
+    int code;
+    char message[600];
+    double seconds; /* that it took */
+};
 
 struct rank {
     struct run *run;
@@ -83,7 +108,10 @@ struct rank {
     int64_t tokens_seen; /* tokens trained on */
     struct pass ended[2]; /* by the parity of the step in or before which it ended */
     double passes; /* over the data, after the last step; 0: not known */
-    double device, memory, values; /* times at which each was ready */
+    struct joining joining;
+    double began, lapped; /* times at which the rank began, and its last part of the start ended */
+    double start[START_PARTS]; /* seconds */
+    double captured; /* seconds in which graphs were made */
     double started, paused; /* time of the first step; seconds in validations and checkpoints */
     double saving; /* of these in checkpoints */
     struct run_order *order; /* set as gradients become final; NULL: not wanted */
@@ -95,6 +123,14 @@ struct rank {
 void run_warn(struct run *run, const char *message);
 void run_reaches(int step); /* for run_progress */
 void run_keeps(int step);
+
+/* -- start.c: everything of a rank until its first step. Collective. */
+int rank_start(struct rank *k) MUST_CHECK;
+/* The process has opened the run's data, or could not: the ranks go on, or end. */
+void opening_ends(struct run *run, bool open);
+/* A rank has failed: run_failed notes it, opening_interrupt ends the opening of the data and the loader. Any thread. */
+void run_failed(struct run *run, int rc, const char *message);
+void opening_interrupt(struct run *run);
 
 /* -- loop.c */
 /* The first failure of ops or communicator. */
@@ -150,8 +186,10 @@ struct loader_config loader_config_of(const struct recipe *r, const char *data, 
  * far, none of which reads the slot. */
 struct batch batch_upload(struct rank *k, char *slot, const struct chunk *c, bool ahead);
 
-/* -- memory.c: takes all memory of a rank on k->ops; m: the bytes of its parts, but for m->ops */
-int rank_memory(struct rank *k, struct run_memory *m) MUST_CHECK;
+/* -- memory.c: take all memory of a rank on k->ops, one after the other; m: the bytes of its parts, but for m->ops */
+int rank_weights(struct rank *k,
+                 struct run_memory *m) MUST_CHECK; /* and activations: no communicator is needed */
+int rank_states(struct rank *k, struct run_memory *m) MUST_CHECK; /* the rest */
 
 /* -- plan.c: bytes of a parameter that a rank sends in a ring, its gradient's reduction and what is gathered */
 double plan_ring_bytes(const struct recipe *r, int param, int ranks);

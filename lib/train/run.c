@@ -1,5 +1,4 @@
-/* run.c - a run: its data, one thread a rank, what a rank allocates, and the end of a run on a
- * failure. */
+/* run.c - a run: its data, one thread a rank, and the end of a run on a failure. */
 #include "train/run.h"
 
 #include <errno.h>
@@ -24,41 +23,6 @@ struct run_progress run_progress(void) { return (struct run_progress){ reached, 
 
 /* -- one rank ------------------------------------------------------------------- */
 
-static int rank_init(struct rank *k)
-{
-    struct run *run = k->run;
-    struct backend *be = run->opt->backend;
-    struct run_memory taken;
-    int rc;
-
-    rank_enter(k, "start", false);
-    if ((rc = be->ops_new(&k->ops, k->local, be->group)))
-        return rc;
-    if ((rc = be->comm_new(&k->comm, k->ops, k->rank, k->world, be->group))) {
-        k->named = true; /* the message names the rank: this one, or another that failed */
-        return rc;
-    }
-    k->device = now_seconds();
-    if ((rc = rank_memory(k, &taken)))
-        return rc;
-    if ((rc = optim_connect(&k->optim,
-                            !run->opt->bench && schedule_untie_step(run->recipe) >= run->first)))
-        return rc;
-    if (k->model.prefix && run->vocabulary.prefix)
-        model_prefixes(&k->model, run->vocabulary.prefix);
-    if (run->vocabulary.never.bits)
-        model_never(&k->model, &run->vocabulary.never);
-    k->ops->reserve(k->ops, run->opt->ops_bytes);
-    if ((rc = k->ops->status(k->ops)))
-        return rc;
-    k->memory = now_seconds();
-    rc = run->resume_dir ? resume_rank(k) : banks_fill(&k->banks, run->initial);
-    if (!rc && !run->resume_dir)
-        rc = optim_masters(&k->optim, run->initial);
-    k->values = now_seconds();
-    return rc;
-}
-
 static void rank_release(struct rank *k)
 {
     for (int i = 0; i < k->n_graphs; i++)
@@ -72,17 +36,6 @@ static void rank_release(struct rank *k)
         k->ops->free(k->ops);
 }
 
-/* Keeps the first failure: later ones follow from it. */
-static void set_failure(struct run *run, int rc, const char *message)
-{
-    pthread_mutex_lock(&run->lock);
-    if (!run->code) {
-        run->code = rc;
-        snprintf(run->message, sizeof run->message, "%s", message);
-    }
-    pthread_mutex_unlock(&run->lock);
-}
-
 static void rank_failed(struct rank *k, int rc)
 {
     struct run *run = k->run;
@@ -91,13 +44,12 @@ static void rank_failed(struct rank *k, int rc)
     /* The message of another rank names that rank. */
     bool names_rank = k->named || (k->comm && k->comm->status(k->comm));
     snprintf(named, sizeof named, "rank %d, %s: %.500s", k->rank, k->phase, own);
-    set_failure(run, rc, names_rank ? err_message() : k->world == 1 ? own : named);
+    run_failed(run, rc, names_rank ? err_message() : k->world == 1 ? own : named);
     if (k->comm)
         k->comm->abort(k->comm, rc, own);
     else if (run->opt->backend->abort)
         run->opt->backend->abort(run->opt->backend->group, k->rank, rc, own);
-    if (run->loader)
-        loader_stop(run->loader);
+    opening_interrupt(run); /* now that whoever waits for the loader finds the failure */
     rank_enter(k, "end",
                false); /* this rank has left CUDA: a hang from here on is another rank's */
 }
@@ -192,12 +144,8 @@ static int rank_work(struct rank *k)
 {
     const struct run_options *o = k->run->opt;
     int rc;
-    if ((rc = rank_init(k)) || (rc = k->ops->sync(k->ops)) || (rc = k->comm->barrier(k->comm)))
+    if ((rc = rank_start(k)))
         return rc;
-    if (!k->local) { /* after the barrier no rank needs them */
-        initial_free(k->run->initial);
-        k->run->initial = NULL;
-    }
     if (o->bench)
         return bench_rank(k, o->bench, o->log);
     if (run_looks(o)) {
@@ -218,10 +166,13 @@ static void *rank_main(void *arg)
 {
     struct rank *k = arg;
     int rc = rank_work(k);
-    if (rc > 0)
+    if (rc > 0) {
         rank_failed(k, rc);
-    else if (rc == RUN_STOPPED && !k->local)
+    } else if (rc == RUN_STOPPED && !k->local) {
+        pthread_mutex_lock(&k->run->lock);
         k->run->code = RUN_STOPPED;
+        pthread_mutex_unlock(&k->run->lock);
+    }
     rank_release(k);
     return NULL;
 }
@@ -362,13 +313,19 @@ static int open_stream(struct run *run)
     return shard_stream_open(&run->stream, "-", run->saved_bytes);
 }
 
-/* The beginning of a stream is for validation, so that comes first there. */
-static int open_data(struct run *run)
+/* Makes what ends the waiting for a pipe. */
+static int make_wake(struct run *run)
 {
     if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         return err_sys("cannot make an eventfd");
     zio_wake(run->wake);
     run_stop_wakes(run->wake);
+    return 0;
+}
+
+/* The beginning of a stream is for validation, so that comes first there. */
+static int open_data(struct run *run)
+{
     int rc = strcmp(run->opt->data, "-") ? 0 : open_stream(run);
     if (!rc && *run->saved_data && !run->stream) {
         struct loader_config c = config_of(run);
@@ -392,47 +349,58 @@ static void close_data(struct run *run)
         close(run->wake);
 }
 
+/* This process's ranks, a thread each. */
+struct ranks {
+    struct rank *k;
+    pthread_t *t;
+    int started;
+};
+
 /* The thread of this process's i-th rank could not be started: ends the ranks that wait for it. */
 static void not_started(struct run *run, int i, int error)
 {
     const struct backend *be = run->opt->backend;
     errno = error;
     int rc = err_sys("cannot start rank %d", be->first + i);
-    set_failure(run, rc, err_message());
+    run_failed(run, rc, err_message());
     if (be->abort)
         be->abort(be->group, be->first + i, rc, err_message());
-    if (run->loader)
-        loader_stop(run->loader);
+    opening_interrupt(run);
 }
 
-static int run_ranks(struct run *run)
+/* Starts them; a failure is the run's. */
+static void ranks_begin(struct ranks *all, struct run *run)
 {
     const struct backend *be = run->opt->backend;
-    int n = run->opt->ranks, started = 0, error = 0;
-    struct rank *k = calloc((size_t)n, sizeof *k);
-    pthread_t *t = calloc((size_t)n, sizeof *t);
-    if (!k || !t)
+    int n = run->opt->ranks, error = 0;
+    *all =
+        (struct ranks){ calloc((size_t)n, sizeof *all->k), calloc((size_t)n, sizeof *all->t), 0 };
+    if (!all->k || !all->t)
         not_started(run, 0, ENOMEM);
-    while (k && t && started < n && !error) {
-        k[started] = (struct rank){ .run = run,
-                                    .local = started,
-                                    .rank = be->first + started,
-                                    .world = be->world,
-                                    .micros = rank_micros(run->recipe->data.chunks,
-                                                          be->first + started, be->world),
-                                    .after = run->start,
-                                    .tokens_seen = run->tokens_seen };
-        error = pthread_create(&t[started], NULL, rank_main, &k[started]);
+    while (all->k && all->t && all->started < n && !error) {
+        int i = all->started;
+        all->k[i] = (struct rank){ .run = run,
+                                   .local = i,
+                                   .rank = be->first + i,
+                                   .world = be->world,
+                                   .micros = rank_micros(run->recipe->data.chunks, be->first + i,
+                                                         be->world) };
+        error = pthread_create(&all->t[i], NULL, rank_main, &all->k[i]);
         if (error)
-            not_started(run, started, error);
+            not_started(run, i, error);
         else
-            started++;
+            all->started++;
     }
-    for (int i = 0; i < started; i++)
-        pthread_join(t[i], NULL);
-    free(k);
-    free(t);
-    return run->code;
+}
+
+/* Waits until they have ended, and returns the run's code. */
+static int ranks_end(struct ranks *all, struct run *run)
+{
+    for (int i = 0; i < all->started; i++)
+        pthread_join(all->t[i], NULL);
+    free(all->k);
+    free(all->t);
+    return run->code > 0 ? err_set(run->code, "%s", run->message) : run->code;
 }
 
 static void note_remark(void *run, const char *text) { ((struct run *)run)->opt->note(text); }
@@ -455,13 +423,71 @@ static int check_tokens(const struct run *run)
         run->opt->data, run->total, (long long)n, fewer);
 }
 
+/* Opens and checks all that a run reads, while its ranks' devices start. */
+static int open_run(struct run *run)
+{
+    const struct run_options *o = run->opt;
+    int rc = open_data(run);
+    if (!rc && o->resume && !(rc = resume_open(run)))
+        rc = loader_seek(run->loader, &run->start);
+    if (!rc && o->init)
+        rc = begin_open(run);
+    if (!rc && !(rc = save_check(run)))
+        rc = foretell(run);
+    if (!rc)
+        rc = check_val(run);
+    if (!rc)
+        rc = check_tokens(run);
+    if (rc > 0 && run_stopping()) /* it waited for a pipe */
+        rc = RUN_STOPPED;
+    if (!rc && o->note && !o->backend->first) {
+        recipe_remarks(o->recipe, note_remark, run);
+        if (has_other_data(run))
+            note_remark(run,
+                        "data.expect: the recipe's losses are compared on other training data");
+    }
+    return rc;
+}
+
+static int run_bench(struct run *run)
+{
+    struct ranks ranks;
+    run->opening = OPENING_DONE;
+    ranks_begin(&ranks, run);
+    return ranks_end(&ranks, run);
+}
+
+static int run_all(struct run *run)
+{
+    struct ranks ranks;
+    int rc;
+    ranks_begin(&ranks, run);
+    rc = ranks.started < run->opt->ranks ? 0 : open_run(run);
+    bool open = !rc;
+    if (open)
+        progress_init(&run->progress, run->opt->progress);
+    opening_ends(run, open);
+    int ended = ranks_end(&ranks, run);
+    if (!open)
+        return ended > 0 ? ended : rc;
+    progress_end(&run->progress);
+    int unwritten = runlog_end(&run->log);
+    if (ended > 0)
+        rc = err_set(ended, "%s", run->message);
+    else
+        rc = unwritten && !(ended == RUN_STOPPED && runlog_kept(&run->log)) ? unwritten : ended;
+    return rc;
+}
+
 int run_train(const struct run_options *o)
 {
     struct run run = { .opt = o,
                        .recipe = o->recipe,
                        .total = schedule_total(o->recipe),
                        .wake = -1,
-                       .lock = PTHREAD_MUTEX_INITIALIZER };
+                       .chosen = now_seconds(),
+                       .lock = PTHREAD_MUTEX_INITIALIZER,
+                       .change = PTHREAD_COND_INITIALIZER };
     int rc;
     run.initial = o->drawn;
     run.log = (struct runlog){ .f = o->log, .total = run.total, .warn = warn_of_log, .ctx = &run };
@@ -471,43 +497,18 @@ int run_train(const struct run_options *o)
     if (!rc && !run.initial && !o->resume && !o->init)
         rc = initial_new(&run.initial, o->recipe, (uint64_t)o->recipe->seed, NULL);
     if (rc || o->bench) {
-        rc = rc ? rc : run_ranks(&run);
+        rc = rc ? rc : run_bench(&run);
         initial_free(run.initial);
-        return rc > 0 && *run.message ? err_set(rc, "%s", run.message) : rc;
+        return rc;
     }
     rc = run_vocabulary_read(&run.vocabulary, o->vocab, o->recipe);
+    if (!rc)
+        rc = make_wake(&run);
     if (!rc && o->resume)
         rc = resume_find(&run);
-    if (!rc && !(rc = open_data(&run)) && o->resume && !(rc = resume_open(&run)))
-        rc = loader_seek(run.loader, &run.start);
-    if (!rc && o->init)
-        rc = begin_open(&run);
-    if (!rc && !(rc = save_check(&run)))
-        rc = foretell(&run);
     if (!rc)
-        rc = check_val(&run);
-    if (!rc)
-        rc = check_tokens(&run);
-    if (rc > 0 && run_stopping()) /* it waited for a pipe */
-        rc = RUN_STOPPED;
-    if (!rc && o->note && !o->backend->first) {
-        recipe_remarks(o->recipe, note_remark, &run);
-        if (has_other_data(&run))
-            note_remark(&run,
-                        "data.expect: the recipe's losses are compared on other training data");
-    }
-    run.opened = now_seconds();
-    if (!rc) {
-        progress_init(&run.progress, o->progress);
-        rc = run_ranks(&run);
-        progress_end(&run.progress);
-        int unwritten = runlog_end(&run.log);
-        if (rc > 0)
-            rc = err_set(rc, "%s", run.message);
-        else if (unwritten && !(rc == RUN_STOPPED && runlog_kept(&run.log)))
-            rc = unwritten;
-        runlog_release(&run.log);
-    }
+        rc = run_all(&run);
+    runlog_release(&run.log);
     if (o->out)
         ckpt_let_go(o->out);
     initial_free(run.initial);

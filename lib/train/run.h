@@ -1,8 +1,8 @@
 /* run.h - a training run: batches in, steps, validations, checkpoints, log out.
  *
  * One thread a rank, each with its own device, model and optimizer; they share
- * the communicator and the loader. run.c starts and ends the ranks, loop.c is a
- * rank's steps, save.c writes and reads checkpoints, check.c verifies, memory.c takes
+ * the communicator and the loader. run.c starts and ends the ranks, start.c is what a rank does before its
+ * steps, loop.c these, save.c writes and reads checkpoints, check.c verifies, memory.c takes
  * and counts memory, begin.c begins with another run's weights, plan.c prints what a run would take,
  * bench.c times steps without data, one_batch.c looks at one.
  *

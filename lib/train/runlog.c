@@ -214,10 +214,12 @@ void runlog_recipe(struct runlog *l, const char *text)
 
 void runlog_start(struct runlog *l, double total, const struct runlog_start *s)
 {
-    line(l,
-         "start: %.2f s (data %.2f, device %.2f, memory %.2f, values %.2f, "
-         "first step %.2f)\n",
-         total, s->data, s->device, s->memory, s->values, s->first_step);
+    line(
+        l,
+        "start: %.2f s (contexts %.2f, device %.2f, weights %.2f, data %.2f, values %.2f, ranks %.2f, "
+        "memory %.2f, others %.2f, first step %.2f; took: data %.2f, ranks %.2f, graph %.2f)\n",
+        total, s->contexts, s->device, s->weights, s->data, s->values, s->ranks, s->memory,
+        s->others, s->first_step, s->opening, s->joining, s->capture);
 }
 
 /* Returns x, or a NaN without its sign, which printf would show. */

@@ -44,12 +44,15 @@ int runlog_keep(struct runlog *l, const char *dir) MUST_CHECK;
 
 void runlog_key(struct runlog *l, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void runlog_recipe(struct runlog *l, const char *text);
-/* Seconds from the start of the program until the first step was queued, by phase of this process's
- * first rank. data: until the data were open, on GPUs with all contexts; device: the rank's
- * device and communicator; memory: taken, and shared with other ranks; values: what was left to wait
- * for of drawing or reading them, and the upload; first_step: its batch and launch. */
+/* Seconds from the start of the program until the first step was queued, by what this process's first rank
+ * did, one after the other. contexts: until its thread ran, on GPUs with the contexts of all; device: its streams,
+ * pinned memory and libraries; weights: memory for weights and activations; data: waited for them; values: what
+ * was left to wait for of drawing or reading them, and the upload; ranks: waited for the communicator; memory: of
+ * the optimizer, and shared with other ranks; others: waited for these; first_step: its batch and launch. */
 struct runlog_start {
-    double data, device, memory, values, first_step;
+    double contexts, device, weights, data, values, ranks, memory, others, first_step;
+    double opening, joining; /* that the data and the communicator took, beside it */
+    double capture; /* of the first step's, to make its graph */
 };
 void runlog_start(struct runlog *l, double total, const struct runlog_start *s);
 /* After step `done` (1 ..): the objective a token, the next token's loss or NaN, the gradients' norm or
