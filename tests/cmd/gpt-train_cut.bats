@@ -155,13 +155,13 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     run --separate-stderr train -d 'many/x_train_*.bin' -s data.val_tokens=0 -s data.cut=document
     [ "$status" -eq 0 ]
     [[ $output =~ pass:\ trains\ on\ ~[0-9]+\ of\ [0-9]+\ tokens\ \(~[0-9.]+%\) ]]
-    [[ $output =~ start:\ .*\(data\ ([0-9.]+), ]]
+    [[ $output =~ start:\ .*took:\ data\ ([0-9.]+), ]]
     awk -v t="${BASH_REMATCH[1]}" 'BEGIN { exit !(t < 1) }'
     # all shards with their indexes: exact
     for i in $(seq 100); do ln many/one/text_train_000001.idx "many/x_train_$(printf %06d "$i").idx"; done
     run --separate-stderr train -d 'many/x_train_*.bin' -s data.val_tokens=0 -s data.cut=document
     [[ $output =~ pass:\ trains\ on\ [0-9]+\ of\ [0-9]+\ tokens\ \([0-9.]+%\) ]]
-    [[ $output =~ start:\ .*\(data\ ([0-9.]+), ]]
+    [[ $output =~ start:\ .*took:\ data\ ([0-9.]+), ]]
     awk -v t="${BASH_REMATCH[1]}" 'BEGIN { exit !(t < 1) }'
     rm -r many
 }
