@@ -21,7 +21,7 @@
 #include "host/device.h"
 
 enum { CHUNK = 128, SPLIT_PARTS = 6, PAIR_PARTS = 3, PAIR_LOG = 12 /* f16 hold 2^PAIR_LOG x */ };
-/* Of the parts; ONE: the greater part of a PAIR alone, 11 bits, on both sides. */
+/* Says in which order an operand's parts lie; ONE: the greater part of a PAIR alone, 11 bits, on both sides. */
 enum split_order { SPLIT_A, SPLIT_B, PAIR_A, PAIR_B, PAIR_ONE };
 
 struct packed {
@@ -55,7 +55,7 @@ static inline int split_at_once(int n, size_t bytes)
     return many >= (size_t)n ? n : many > 0 ? (int)many : 1;
 }
 
-/* What is packed: op(x) (rows,cols) of each matrix, in places that are `stride` apart. */
+/* Names what is packed: op(x) (rows,cols) of each matrix, in places that are `stride` apart. */
 struct unpacked {
     const float *x;
     int64_t ld, stride;

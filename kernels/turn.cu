@@ -264,7 +264,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 enum { TALL = 64, TALL_LD = PANEL + 4 };
 enum { INVERSE_SHARED = (TALL * TALL_LD + PANEL * PANEL) * (int)sizeof(float) };
 
-/* What by_inverse multiplies, and packs. */
+/* Names what by_inverse multiplies, and packs. */
 struct column {
     float *x; /* (rows,w) */
     const float *inverse; /* (PANEL,PANEL), transposed */
@@ -354,6 +354,18 @@ static void launch_by_inverse(const struct group &g, const struct column &m)
     CUDA_LAUNCHED(c);
 }
 
+/* Subtracts from the column that begins with line `first` what the columns on its left give: where WIDE columns begin, what
+ * all before them give to all of these, in one product; else what those give that are since factored. `column` has
+ * rows row_a and on. */
+static void take_left(const struct group &g, float *column, const struct packed &a, int row_a,
+                      const struct packed &b, int first)
+{
+    int wide = first / WIDE * WIDE, lines = first == wide ? WIDE : PANEL;
+    packed_product(g.c, column, g.k, g.stride, a, row_a, g.k - row_a, b, first,
+                   min(lines, g.k - first), first == wide ? 0 : wide / PANEL, first / PANEL, -1,
+                   true, g.n);
+}
+
 /* x's lower half, lifted, becomes its factor; what is above its diagonal blocks is left. g.a and g.b hold it packed,
  * g.inverse its diagonal blocks' inverses. */
 static void cholesky(const struct group &g, float *x, const float *lift)
@@ -365,14 +377,9 @@ static void cholesky(const struct group &g, float *x, const float *lift)
                                           FACTOR_SHARED)))
         return;
     for (int first = 0; first < k && !c->failed; first += PANEL) {
-        int j = first / PANEL, wide = first / WIDE * WIDE, w = min((int)PANEL, k - first);
+        int j = first / PANEL, w = min((int)PANEL, k - first);
         float *column = x + (int64_t)first * (k + 1);
-        if (first == wide)
-            packed_product(c, column, k, g.stride, g.a, first, k - first, g.b, first,
-                           min((int)WIDE, k - first), 0, j, -1, true, g.n);
-        else
-            packed_product(c, column, k, g.stride, g.a, first, k - first, g.b, first, w,
-                           wide / PANEL, j, -1, true, g.n);
+        take_left(g, column, g.a, first, g.b, first);
         if (c->failed)
             return;
         factor<<<g.n, THREADS, FACTOR_SHARED, c->stream>>>(
@@ -396,18 +403,12 @@ static void bounded_cholesky(const struct group &g, float *x)
 /* x <- x H^-T; b holds H packed, g.inverse its diagonal blocks' inverses, and a becomes what was x, packed. */
 static void solve(const struct group &g, float *x, const struct packed &a, const struct packed &b)
 {
-    struct cuda_ops *c = g.c;
     int k = g.k;
 
-    for (int first = 0; first < k && !c->failed; first += PANEL) {
-        int j = first / PANEL, wide = first / WIDE * WIDE, w = min((int)PANEL, k - first);
+    for (int first = 0; first < k && !g.c->failed; first += PANEL) {
+        int j = first / PANEL, w = min((int)PANEL, k - first);
         float *column = x + first;
-        if (first == wide)
-            packed_product(c, column, k, g.stride, a, 0, k, b, first, min((int)WIDE, k - first), 0,
-                           j, -1, true, g.n);
-        else
-            packed_product(c, column, k, g.stride, a, 0, k, b, first, w, wide / PANEL, j, -1, true,
-                           g.n);
+        take_left(g, column, a, 0, b, first);
         launch_by_inverse(g, { column,
                                g.inverse + (int64_t)j * PANEL * PANEL,
                                k,

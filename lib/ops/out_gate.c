@@ -53,23 +53,33 @@ struct gates {
     real *du, *dalpha; /* (T,H): gradients of gates' inputs, and what rows add to that of alpha */
 };
 
+/* Returns the input of the gate of head k % H in row k / H, with *open the gate: the head of x, or z, what take_away leaves
+ * of it by *v. z: (2,E). */
+static const real *before_gate(const struct gates *g, int64_t k, real *z, real *open,
+                               struct along *v)
+{
+    int64_t t = k / g->heads, h = k % g->heads, at = k * g->size;
+    const real *x = real_ptr(g->x) + at;
+
+    *open = sigmoid(real_dot(g->w + h * GATE_WIDTH, real_ptr(g->y) + t * g->y.cols, GATE_WIDTH));
+    if (!g->a)
+        return x;
+    *v = along_value(z + g->size, x, real_ptr(g->a->v) + at, g->alpha[h], g->size);
+    take_away(z, x, v, g->size);
+    return z;
+}
+
 static void gate_rows(void *arg, int64_t first, int64_t count, int thread)
 {
     const struct gates *g = arg;
     int64_t heads = g->heads, size = g->size;
-    real *z = g->z + thread * 2 * size, *u = z + size;
+    struct along v;
+    real open;
 
     for (int64_t k = first * heads; k < (first + count) * heads; k++) {
-        int64_t t = k / heads, h = k % heads, at = k * size;
-        const real *from = real_ptr(g->x) + at, *yt = real_ptr(g->y) + t * g->y.cols;
-        real open = sigmoid(real_dot(g->w + h * GATE_WIDTH, yt, GATE_WIDTH));
-        if (g->a) {
-            struct along v = along_value(u, from, real_ptr(g->a->v) + at, g->alpha[h], size);
-            take_away(z, from, &v, size);
-            from = z;
-        }
+        const real *from = before_gate(g, k, g->z + thread * 2 * size, &open, &v);
         for (int64_t i = 0; i < size; i++)
-            real_ptr(g->out)[at + i] = open * from[i];
+            real_ptr(g->out)[k * size + i] = open * from[i];
     }
 }
 
@@ -99,20 +109,15 @@ static void gate_bwd_rows(void *arg, int64_t first, int64_t count, int thread)
 {
     const struct gates *g = arg;
     int64_t heads = g->heads, size = g->size;
-    real *z = g->z + thread * 2 * size, *u = z + size;
+    struct along v;
+    real open;
 
     for (int64_t k = first * heads; k < (first + count) * heads; k++) {
         int64_t t = k / heads, h = k % heads, at = k * size;
+        const real *gated = before_gate(g, k, g->z + thread * 2 * size, &open, &v);
         const real *wh = g->w + h * GATE_WIDTH, *dy = real_ptr(g->dout) + at;
-        const real *yt = real_ptr(g->y) + t * g->y.cols, *xh = real_ptr(g->x) + at, *gated = xh;
+        const real *xh = real_ptr(g->x) + at;
         real *d = real_ptr(g->dx) + at, *dyt = real_ptr(g->dy12) + t * GATE_WIDTH;
-        real open = sigmoid(real_dot(wh, yt, GATE_WIDTH));
-        struct along v = { 0 };
-        if (g->a) {
-            v = along_value(u, xh, real_ptr(g->a->v) + at, g->alpha[h], size);
-            take_away(z, xh, &v, size);
-            gated = z;
-        }
         real du = real_dot(dy, gated, size) * open * (1 - open);
         g->du[k] = du;
         if (h == 0)
