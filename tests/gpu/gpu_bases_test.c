@@ -5,10 +5,24 @@
  * turn, as |gpu - cpu| / |cpu|: 1e-5 where the condition of S, its diagonal scaled to 1, is near 1, growing with it; S
  * itself, which is a similarity, and |Q'Q - I| stay near rounding. Where S is singular Q-factors differ, and what
  * they stand for, Q S Q', is compared. BASES_LARGE=N: 50 steps with sides of
- * 768, N with 3072, of which the C op takes some ten seconds each. Exit 77 without a GPU.
+ * 768, N with 3072, of which the C op takes some ten seconds each on a core; with BASES_CONDITION=X covariances of that
+ * condition alone, and OPENBLAS_NUM_THREADS cores for them. Exit 77 without a GPU.
  */
+#include "base/blas.h"
 #include "gpu_pair.h"
 #include "ops/eigen.h"
+
+/* Leaves BLAS as many threads as its environment says, in place of lib/base/blas.c's, if one matrix is all there is. */
+int openblas_get_num_threads(void);
+void openblas_set_num_threads(int n);
+
+int blas_threads(int n)
+{
+    int before = openblas_get_num_threads();
+    if (!getenv("BASES_CONDITION"))
+        openblas_set_num_threads(n);
+    return before;
+}
 
 /* -- what a turn keeps -------------------------------------------------------------------------- */
 
@@ -460,9 +474,12 @@ int main(void)
         test_steps(small ? 40 : 256, 3, condition, 5);
         clear();
         if (large) {
-            test_steps(768, 4, large_ones, 50);
+            const char *one = getenv("BASES_CONDITION");
+            double of_one = one ? atof(one) : 1;
+            const double *of = one ? &of_one : large_ones;
+            test_steps(768, one ? 1 : 4, of, 50);
             clear();
-            test_steps(3072, 4, large_ones, large);
+            test_steps(3072, one ? 1 : 4, of, large);
             clear();
         }
         test_both_sides(3, 40);
