@@ -390,6 +390,11 @@ settings_of() {
 }
 
 # Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
+@test "rounding-61.lines has the lines of rounding.lines, with a block of its own" {
+    diff <(lines_of examples/rounding.lines | sed '/^\*/d; s/^tiny /record-61 /; s/=512$/=8192/') \
+        <(lines_of examples/rounding-61.lines | sed '/^\*/d')
+}
+
 @test "tiny.lines, rounding.lines, those of record 61: each runs, and its losses are not the baseline's" {
     n=0
     declare -A base
@@ -404,7 +409,7 @@ settings_of() {
         settings=${settings//131072 3 2048/256 3 128}                   # record 61's stages
         settings_of "${rate%%,*}" "${settings//262144 7 2048/256 7 128}"
         case $settings in *stages*) stages=() ;; *) stages=("stages.0=256 3 128 1 1,0.5,0.25>0" "stages.1=256 7 128 1.52 1,0.5>0") ;; esac
-        case $settings in *gpu-path* | *head_block*) continue ;; esac   # they act on a GPU
+        case $name in portable | head-block | prefix-*) continue ;; esac   # they act on a GPU, or on GPT-2's tokens
         echo "$name"
         for steps in 8 16; do
             case $steps$name in *tiny | *record-61 | 16untie* | 8[!u]*) ;; *) continue ;; esac
@@ -415,6 +420,6 @@ settings_of() {
             if [[ $name = tiny || $name = record-61 || $name = five ]]; then base[$steps]=$losses; else [ "$losses" != "${base[$steps]}" ]; fi
         done
         n=$((n + 1))
-    done < <(lines_of examples/tiny.lines examples/rounding.lines examples/*-61.lines)
+    done < <(lines_of examples/tiny.lines examples/rounding.lines examples/{aol,fp8,keys}-61.lines)
     [ $n -ge 58 ]
 }
