@@ -423,6 +423,20 @@ static int check_tokens(const struct run *run)
         run->opt->data, run->total, (long long)n, fewer);
 }
 
+/* Notes what -d has and the run leaves aside. */
+static void note_unused(const struct run *run)
+{
+    char names[1024], text[1200];
+    if (run->stream || !corpus_unused(loader_files(run->loader),
+                                      run->val ? val_files(run->val) : NULL, names, sizeof names))
+        return;
+    snprintf(text, sizeof text,
+             "%s: in -d, but neither trains nor validates: the MANIFEST, or without one the name, "
+             "says what does",
+             names);
+    run->opt->note(text);
+}
+
 /* Opens and checks all that a run reads, while its ranks' devices start. */
 static int open_run(struct run *run)
 {
@@ -442,6 +456,7 @@ static int open_run(struct run *run)
         rc = RUN_STOPPED;
     if (!rc && o->note && !o->backend->first) {
         recipe_remarks(o->recipe, note_remark, run);
+        note_unused(run);
         if (has_other_data(run))
             note_remark(run,
                         "data.expect: the recipe's losses are compared on other training data");

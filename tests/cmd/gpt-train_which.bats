@@ -53,6 +53,23 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     diff both <(losses <<< "$output")
 }
 
+@test "a shard in the folder that its MANIFEST does not name is told, in the log and on standard error" {
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 4096 -o d "$S"/text/0[12]*.txt
+    train -d d
+    trains_on text_train_000001.bin
+    unused ""
+    losses <<< "$output" > alone
+    put 1 d/text_train_000002.bin
+    touch d/other.idx d/notes.txt
+    train -d d
+    trains_on text_train_000001.bin # as with -q
+    unused text_train_000002.bin
+    diff alone <(losses <<< "$output")
+    run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -d d
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "gpt-train: text_train_000002.bin: in -d, but neither trains nor validates: the MANIFEST, or without one the name, says what does" ]
+}
+
 @test "the last word of a name, or of its folder, marks a file: each word, numbers, endings and capitals" {
     for pair in "a_train.bin a_val.bin" "f_train_000001.bin f_val_000000.bin" "Train.bin VALID.bin" \
                 "training-00000-of-00002.bin validation-00000-of-00001.bin" "x.train.part3.bin x.test.bin" \
