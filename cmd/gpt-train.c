@@ -530,7 +530,8 @@ int main(int argc, char **argv)
     char *arguments = opt_arguments(argc, argv);
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
-        rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
+        rc = err_set(GPT_USAGE, "unexpected operand '%s'%s", argv[first],
+                     o.data ? ": -d takes one name, a pattern of several in quotes" : "");
     if (!rc && (o.recipes || o.rules)) {
         (o.recipes ? recipe_named_list : recipe_rules_list)(stdout);
         rc = OPT_DONE;

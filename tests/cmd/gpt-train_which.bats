@@ -70,6 +70,14 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     [ "$stderr" = "gpt-train: text_train_000002.bin: in -d, but neither trains nor validates: the MANIFEST, or without one the name, says what does" ]
 }
 
+@test "a pattern that the shell has taken apart: the message says to quote it" {
+    put 1 d/a_train_1.bin
+    put 2 d/a_train_2.bin
+    train -d d/*.bin
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "gpt-train: unexpected operand 'd/a_train_2.bin': -d takes one name, a pattern of several in quotes" ]
+}
+
 @test "the last word of a name, or of its folder, marks a file: each word, numbers, endings and capitals" {
     for pair in "a_train.bin a_val.bin" "f_train_000001.bin f_val_000000.bin" "Train.bin VALID.bin" \
                 "training-00000-of-00002.bin validation-00000-of-00001.bin" "x.train.part3.bin x.test.bin" \
