@@ -423,18 +423,27 @@ static int check_tokens(const struct run *run)
         run->opt->data, run->total, (long long)n, fewer);
 }
 
-/* Notes what -d has and the run leaves aside. */
-static void note_unused(const struct run *run)
+/* Notes what of -d the run leaves aside, and a model of far more ids than -d has. */
+static void note_data(const struct run *run)
 {
+    const struct corpus *train = loader_files(run->loader);
     char names[1024], text[1200];
-    if (run->stream || !corpus_unused(loader_files(run->loader),
-                                      run->val ? val_files(run->val) : NULL, names, sizeof names))
+    if (run->stream)
         return;
-    snprintf(text, sizeof text,
-             "%s: in -d, but neither trains nor validates: the MANIFEST, or without one the name, "
-             "says what does",
-             names);
-    run->opt->note(text);
+    if (corpus_unused(train, run->val ? val_files(run->val) : NULL, names, sizeof names)) {
+        snprintf(text, sizeof text,
+                 "%s: in -d, but neither trains nor validates: the MANIFEST, or without one the "
+                 "name, says what does",
+                 names);
+        run->opt->note(text);
+    }
+    if (train->vocab_size && run->recipe->model.vocab / 2 > train->vocab_size) {
+        snprintf(text, sizeof text,
+                 "model.vocab is %d, and the vocabulary of -d has %d ids: other rows of embedding and "
+                 "head are of no token",
+                 run->recipe->model.vocab, train->vocab_size);
+        run->opt->note(text);
+    }
 }
 
 /* Opens and checks all that a run reads, while its ranks' devices start. */
@@ -456,7 +465,7 @@ static int open_run(struct run *run)
         rc = RUN_STOPPED;
     if (!rc && o->note && !o->backend->first) {
         recipe_remarks(o->recipe, note_remark, run);
-        note_unused(run);
+        note_data(run);
         if (has_other_data(run))
             note_remark(run,
                         "data.expect: the recipe's losses are compared on other training data");

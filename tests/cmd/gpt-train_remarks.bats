@@ -65,4 +65,7 @@ gpt-train: stages.0: all losses have weight 0: its steps train nothing" ]
     run --separate-stderr "$GPT_BIN/gpt-train" "${short[@]}" -q
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
+    run --separate-stderr "$GPT_BIN/gpt-train" "${FEW[@]}" -s model.vocab=1024
+    [ "$status" -eq 0 ]
+    [ "${stderr_lines[-1]}" = "gpt-train: model.vocab is 1024, and the vocabulary of -d has 257 ids: other rows of embedding and head are of no token" ]
 }
