@@ -88,7 +88,7 @@ while IFS= read -r line; do
     done
 done <"$runs/grid" >"$runs/list"
 jobs=$gpus
-[ "$gpus" -gt 0 ] || jobs=$(getconf _NPROCESSORS_ONLN)
+[ "$gpus" -gt 0 ] || jobs=$(nproc)
 xargs -0 -n 1 -P "${JOBS:-$jobs}" --process-slot-var=SLOT "$0" --run <"$runs/list"
 
 # Each cell against the first: Welch's test is gpt-logdiff's, Holm's correction over the grid is here.
