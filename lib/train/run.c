@@ -109,6 +109,8 @@ static int log_header(struct run *run)
     runlog_key(l, "data", "%s", loader_id(run->loader));
     if (has_other_data(run))
         runlog_key(l, "other data", "the recipe expects %s", run->recipe->data.expect);
+    if (o->val && run->val && val_files(run->val))
+        runlog_key(l, "validation data", "%s", val_files(run->val)->id);
     log_files(run);
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);

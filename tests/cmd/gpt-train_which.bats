@@ -50,6 +50,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     train -d x.bin --val y.bin
     trains_on x.bin
     validates y.bin
+    [[ $output = *$'\nvalidation data: '[0-9a-f]* ]]
     diff both <(losses <<< "$output")
 }
 
