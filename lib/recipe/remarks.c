@@ -123,8 +123,7 @@ static bool has_rule(const struct recipe *r, const char *name)
 static bool has_schedule(const struct recipe *r, const char *name)
 {
     for (int i = 0; i < r->n_params; i++)
-        if (r->params[i].schedule >= 0 &&
-            !strcmp(r->schedules[r->params[i].schedule].name, name))
+        if (r->params[i].schedule >= 0 && !strcmp(r->schedules[r->params[i].schedule].name, name))
             return true;
     return false;
 }

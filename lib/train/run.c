@@ -315,7 +315,7 @@ static int open_stream(struct run *run)
     return shard_stream_open(&run->stream, "-", run->saved_bytes);
 }
 
-/* Makes what ends the waiting for a pipe. */
+/* Makes the eventfd that ends the waiting for a pipe. */
 static int make_wake(struct run *run)
 {
     if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
@@ -370,7 +370,7 @@ static void not_started(struct run *run, int i, int error)
     opening_interrupt(run);
 }
 
-/* Starts them; a failure is the run's. */
+/* Starts the ranks' threads; a failure is the run's. */
 static void ranks_begin(struct ranks *all, struct run *run)
 {
     const struct backend *be = run->opt->backend;
@@ -395,7 +395,7 @@ static void ranks_begin(struct ranks *all, struct run *run)
     }
 }
 
-/* Waits until they have ended, and returns the run's code. */
+/* Waits until all ranks have ended, and returns the run's code. */
 static int ranks_end(struct ranks *all, struct run *run)
 {
     for (int i = 0; i < all->started; i++)
@@ -440,10 +440,11 @@ static void note_data(const struct run *run)
         run->opt->note(text);
     }
     if (train->vocab_size && run->recipe->model.vocab / 2 > train->vocab_size) {
-        snprintf(text, sizeof text,
-                 "model.vocab is %d, and the vocabulary of -d has %d ids: other rows of embedding and "
-                 "head are of no token",
-                 run->recipe->model.vocab, train->vocab_size);
+        snprintf(
+            text, sizeof text,
+            "model.vocab is %d, and the vocabulary of -d has %d ids: other rows of embedding and "
+            "head are of no token",
+            run->recipe->model.vocab, train->vocab_size);
         run->opt->note(text);
     }
 }

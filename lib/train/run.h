@@ -111,7 +111,8 @@ struct run_source {
     const char *init; /* the same; with resume: what the run began with */
     const char *const *set; /* overrides */
     int n;
-    bool again; /* the command that began the run to resume: a recipe given has the same overrides */
+    bool
+        again; /* the command that began the run to resume: a recipe given has the same overrides */
     bool fit; /* the resumed run may have keys that --fit set */
     bool pipe; /* its data pass once: data.cycle is no unless an override sets it */
     void (*note)(const char *message); /* tells what follows from that; NULL: not wanted */
