@@ -582,6 +582,9 @@ static void say_result(const struct tokjob_result *r, bool done)
                   o.output);
     if (done)
         say_notes(&r->notes);
+    say_note(&r->notes.marked,
+             "one document, in which '<|endoftext|>' is text; documents of what is between: "
+             "jq -cRs 'split(\"<|endoftext|>\")[] | {text: .}' FILE | gpt-tokshard ... -");
     if (r->skipped)
         text_line(stderr,
                   "gpt-tokshard: %" PRId64 " line%s without a text passed over, the first: %s",
