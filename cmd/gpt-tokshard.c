@@ -302,11 +302,11 @@ static int describe(int argc, char **argv, const char *arguments)
 
 /* --- --verify --- */
 
-/* Shards that MANIFEST does not name: a run on all .bin files of the folder would read them. */
+/* Tells shards that MANIFEST does not name: a run on all .bin files of the folder would read them. */
 static int tell_strays(const char *dir, const struct manifest *m, int *bad)
 {
     char **name;
-    int n, rc = shard_strays(dir, m, &name, &n);
+    int n, rc = manifest_strays(m, dir, &name, &n);
 
     for (int i = 0; i < n; i++) {
         if (!rc)
@@ -582,6 +582,9 @@ static void say_result(const struct tokjob_result *r, bool done)
                   o.output);
     if (done)
         say_notes(&r->notes);
+    say_note(&r->notes.marked,
+             "one document, in which '<|endoftext|>' is text; documents of what is between: "
+             "jq -cRs 'split(\"<|endoftext|>\")[] | {text: .}' FILE | gpt-tokshard ... -");
     if (r->skipped)
         text_line(stderr,
                   "gpt-tokshard: %" PRId64 " line%s without a text passed over, the first: %s",

@@ -209,8 +209,8 @@ static int find_continued(struct options *o)
         return 0;
     int rc = run_begun(o->out);
     if (!rc)
-        o->resume = o->out, o->init = NULL; /* it has begun already */
-    else if (rc == GPT_NO && !o->recipe)
+        o->resume = o->out;
+    else if (rc == GPT_NO && !o->recipe && !o->init)
         return err_set(GPT_USAGE, "expected -r RECIPE: %s holds no checkpoint to continue", o->out);
     return rc == GPT_NO ? 0 : rc;
 }
@@ -223,6 +223,7 @@ static int get_recipe(const struct options *o, struct recipe **r)
                                .init = o->init,
                                .set = o->set.v,
                                .n = o->set.n,
+                               .again = o->go_on,
                                .fit = o->fit,
                                .pipe = is_standard(o->data),
                                .note = o->quiet ? NULL : warn };
@@ -252,7 +253,7 @@ static int train_on(struct backend *b, const struct options *o, const struct rec
         .used = used,
         .out = o->out,
         .resume = o->bench ? NULL : o->resume,
-        .init = o->bench ? NULL : o->init,
+        .init = o->bench || o->resume ? NULL : o->init,
         .ranks = (int)o->ranks,
         .ops_bytes = ops_bytes,
         .no_graph = o->no_graph,
@@ -529,7 +530,8 @@ int main(int argc, char **argv)
     char *arguments = opt_arguments(argc, argv);
     int first, rc = opt_parse(&cmd, argc, argv, &first);
     if (!rc && first < argc)
-        rc = err_set(GPT_USAGE, "unexpected operand '%s'", argv[first]);
+        rc = err_set(GPT_USAGE, "unexpected operand '%s'%s", argv[first],
+                     o.data ? ": -d takes one name, a pattern of several in quotes" : "");
     if (!rc && (o.recipes || o.rules)) {
         (o.recipes ? recipe_named_list : recipe_rules_list)(stdout);
         rc = OPT_DONE;

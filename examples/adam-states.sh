@@ -4,12 +4,15 @@
 # As it stands a few steps of a narrow model, 15 s on two cores, which answer nothing; in earnest:
 #   STEPS=200 SEEDS="1 2 3 4" examples/adam-states.sh -s model.head_dim=32 -s model.mlp_width=256
 set -eu
+# shellcheck source=examples/keep.sh
+. "$(dirname "$0")/keep.sh"
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 [ -d "$dir/shards" ] || { echo "no $dir/shards: run examples/train-on-text.sh first" >&2; exit 1; }
 steps=${STEPS:-6}
 seeds=${SEEDS:-1 2}
 runs=$dir/adam-states-$steps
+keep_asked "$runs" "$dir/shards" "$@"
 
 # type and rounding of both moments; without a tie, whose moments are rounded once more when it ends
 for form in f32-nearest bf16-nearest bf16-stochastic f16-nearest e4m3-nearest e4m3-stochastic; do

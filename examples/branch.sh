@@ -6,6 +6,8 @@
 # gpt-train in OPTIONS. Branch and run of a seed differ by what follows AT alone, so the error of their difference
 # is that of pairs. A few steps by default, 10 s.
 set -eu
+# shellcheck source=examples/keep.sh
+. "$(dirname "$0")/keep.sh"
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 shards=${SHARDS:-$dir/shards}
@@ -16,6 +18,7 @@ runs=$dir/branch-$steps-$at
 short='-s model.vocab=272 -s data.val_tokens=4096 -s data.val_chunk=1024'
 [ -z "${SHARDS:-}" ] || short=                      # of the example's bytes alone
 [ $# -gt 0 ] || set -- schedule.lr_floor=0
+keep_asked "$runs" "$shards" "${RECIPE:-}" "${OPTIONS:-}"
 
 # shellcheck disable=SC2086
 for seed in ${SEEDS:-1 2 3}; do
@@ -29,12 +32,13 @@ for seed in ${SEEDS:-1 2 3}; do
         n=$((n + 1))
         log=$runs/branch-$n/seed-$seed.log
         mkdir -p "${log%/*}"
+        printf '%s\n' "$branch" | sed 's/ *; */\n/g' >"${log%/*}/set.part"
+        keep "${log%/*}/set"
         [ ! -e "$log" ] || continue                 # of this script, stopped
         echo "$log: $branch" >&2
-        printf '%s\n' "$branch" | sed 's/ *; */\n/g' >"$log.set"
         (
             set --
-            while IFS= read -r setting; do set -- "$@" -s "$setting"; done <"$log.set"
+            while IFS= read -r setting; do set -- "$@" -s "$setting"; done <"${log%/*}/set"
             exec "$bin/gpt-train" -q --resume "$(printf '%s/step-%06d' "$run" "$at")" -d "$shards" "$@" \
                 ${OPTIONS:-} >"$log.part"
         )

@@ -3,11 +3,14 @@
 #   run examples/train-on-text.sh first, for its shards; options of gpt-train may follow. A few steps, 15 s on two
 #   cores; more: STEPS=200
 set -eu
+# shellcheck source=examples/keep.sh
+. "$(dirname "$0")/keep.sh"
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 [ -d "$dir/shards" ] || { echo "no $dir/shards: run examples/train-on-text.sh first" >&2; exit 1; }
 steps=${STEPS:-10}
 runs=$dir/compare-$steps
+keep_asked "$runs" "$dir/shards" "$@"
 
 for lr in 0.023 0.030; do
     mkdir -p "$runs/lr-$lr"

@@ -5,12 +5,15 @@
 # As it stands a few steps of a narrow model, 15 s on two cores, which answer nothing; in earnest, on some MB of text:
 #   STEPS=600 SEEDS="1 2 3 4" examples/optimizers.sh -s model.head_dim=32 -s model.mlp_width=256
 set -eu
+# shellcheck source=examples/keep.sh
+. "$(dirname "$0")/keep.sh"
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 shards=${SHARDS:-$dir/shards}
 [ -d "$shards" ] || { echo "no $shards: run examples/train-on-text.sh first" >&2; exit 1; }
 steps=${STEPS:-6}
 runs=$dir/optimizers-$steps
+keep_asked "$runs" "$shards" "$@"
 sides=${SIDES:-normuon muon adam-last aol-4 gram}  # and f32, gram-f32, which a CPU alone computes
 
 # Rows of both banks with another rule and its betas.

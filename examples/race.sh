@@ -12,6 +12,8 @@
 # in a folder of its own; on an H200 a run takes 0.8 s alone and 8 at once 5, since little but their starts overlaps. UNTIL
 # and CHECKPOINTS are sweep.sh's. It goes on where it was stopped.
 set -eu
+# shellcheck source=examples/keep.sh
+. "$(dirname "$0")/keep.sh"
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 sweep=$(dirname "$0")/sweep.sh
@@ -46,7 +48,7 @@ if [ $# -eq 0 ]; then
 fi
 
 # The lines of a file, whose "#" begins a comment and whose "\" at an end goes on.
-mkdir -p "$runs"
+keep_asked "$runs" "$SHARDS"
 every=
 for word; do
     shift
@@ -74,11 +76,7 @@ plan() {
             printf '%s' "$short" | tr '\t' '\n' | sed 's/^/--set=/; $s/$/\n/'
             printf '%s\n' "$every" "$3" | sed "s/RATE/$2/g; s/ *; */\n/g" | sed '/^$/d; /^--/!s/^/--set=/'
         } >"$run/args.part"
-        if [ -e "$run/args" ] && ! cmp -s "$run/args" "$run/args.part"; then
-            echo "$run/args: of another race; remove $runs, or name another OUT" >&2
-            exit 2
-        fi
-        mv "$run/args.part" "$run/args"
+        keep "$run/args"
         printf '%s\0' "$run"
     done
 }

@@ -7,6 +7,8 @@
 # of `date +%s`, no run begins; CHECKPOINTS=0: a run leaves its log alone, and one that was stopped begins anew. A few steps
 # by default: real sweeps take STEPS=300.
 set -eu
+# shellcheck source=examples/keep.sh
+. "$(dirname "$0")/keep.sh"
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example}
 shards=${SHARDS:-$dir/shards}
@@ -43,7 +45,7 @@ fi
 [ -d "$shards" ] || { echo "no $shards: run examples/train-on-text.sh first" >&2; exit 1; }
 runs=$dir/sweep-$steps
 [ "$gpus" -eq 0 ] || runs=$runs-gpu
-mkdir -p "$runs"
+keep_asked "$runs" "$shards"
 if [ $# -eq 0 ]; then
     row='24,f,d bf16 uniform:0.5,zero'
     set -- 'optimizer.muon_lr=0.012|0.023|0.046' \
@@ -60,15 +62,6 @@ printf '%s\n' "$@" | awk '
       cells = m
       for (c = 1; c <= cells; c++) old[c] = new[c] }
     END { if (bad) exit 2; for (c = 1; c <= cells; c++) print old[c] }' >"$runs/grid.part"
-# keep FILE: FILE.part becomes FILE, unless that is there and says something else.
-keep() {
-    if [ -e "$1" ] && ! cmp -s "$1" "$1.part"; then
-        rm "$1.part"
-        echo "$1: of another sweep; remove $runs, or name another OUT" >&2
-        exit 2
-    fi
-    mv "$1.part" "$1"
-}
 keep "$runs/grid"
 
 cell=0
@@ -88,7 +81,7 @@ while IFS= read -r line; do
     done
 done <"$runs/grid" >"$runs/list"
 jobs=$gpus
-[ "$gpus" -gt 0 ] || jobs=$(getconf _NPROCESSORS_ONLN)
+[ "$gpus" -gt 0 ] || jobs=$(nproc)
 xargs -0 -n 1 -P "${JOBS:-$jobs}" --process-slot-var=SLOT "$0" --run <"$runs/list"
 
 # Each cell against the first: Welch's test is gpt-logdiff's, Holm's correction over the grid is here.

@@ -7,9 +7,11 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include "gpu.h"
 #include "optim.h"
+extern "C" {
+#include "base/pool.h"
+}
 
 /* A call as the host sees it, of one stage of one parameter. */
 struct host_call {
@@ -41,8 +43,8 @@ static struct host_call *call_of(struct cuda_ops *c, struct tensor left, int n)
         }
         int gpus = 1;
         cudaGetDeviceCount(&gpus);
-        long processors = sysconf(_SC_NPROCESSORS_ONLN) / (gpus > 0 ? gpus : 1);
-        ops_cpu_threads(c->host, processors > 1 ? (int)processors : 1);
+        int processors = pool_processors() / (gpus > 0 ? gpus : 1);
+        ops_cpu_threads(c->host, processors > 1 ? processors : 1);
     }
     h = (struct host_call *)calloc(1, sizeof *h);
     if (!h) {

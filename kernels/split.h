@@ -78,7 +78,7 @@ void scale_rows(struct cuda_ops *c, const struct scales &to, const struct unpack
 /* Packs n matrices into the rows from row0 on and the chunks from chunk0 on. */
 void pack(struct cuda_ops *c, const struct packed &to, int row0, int chunk0,
           const struct unpacked &from, int n);
-/* Packs them in both orders. */
+/* Packs n matrices in both orders, into a and into b. */
 void pack_both(struct cuda_ops *c, const struct packed &a, const struct packed &b, int row0,
                int chunk0, const struct unpacked &from, int n);
 /* out (rows a,rows b) = alpha a b' over the chunks from first to before last, and what out holds with add. */

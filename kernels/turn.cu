@@ -390,7 +390,7 @@ static void cholesky(const struct group &g, float *x, const float *lift)
     }
 }
 
-/* Does what cholesky does, with least pivots of x's own diagonal. */
+/* Factors x in place as cholesky does, with least pivots of x's own diagonal. */
 static void bounded_cholesky(const struct group &g, float *x)
 {
     if (g.c->failed)

@@ -165,7 +165,38 @@ for i in 0 1 2 3; do FEW+=(-s "stages.$i=512 3 256 $([ $i = 3 ] && echo - || ech
     [ -z "$stderr" ]                    # every run has ended
     OUT=$BATS_TEST_TMPDIR/whole run --separate-stderr examples/sweep.sh 'optimizer.muon_lr=0.01|0.04'
     [ "$status" -eq 2 ]
-    [[ $stderr = *"/grid: of another sweep"* ]]
+    [[ $stderr = *"/grid: of other settings or shards; remove "* ]]
+}
+
+# A gpt-train that fails leaves what keep.sh has written down.
+@test "what examples keep of a run that was stopped is not taken for an answer on other shards or options" {
+    export OUT=$BATS_TEST_TMPDIR GPT_BIN=$BATS_TEST_TMPDIR/bin
+    mkdir "$GPT_BIN" "$OUT/shards"
+    printf '#!/bin/sh\nexit 3\n' >"$GPT_BIN/gpt-train"
+    chmod +x "$GPT_BIN/gpt-train"
+    echo 'manifest: 1' >"$OUT/shards/MANIFEST"
+    for e in adam-states compare-runs optimizers branch sweep race; do
+        run "examples/$e.sh"
+        echo "$e: $output"
+        [[ $status -ne 2 && $output != *"of other settings"* ]]
+    done
+    for e in adam-states compare-runs optimizers; do
+        run --separate-stderr "examples/$e.sh" -s seed=9
+        [[ $status -eq 2 && $stderr = *"/asked: of other settings or shards; remove $OUT/"*", or name another OUT" ]]
+    done
+    OPTIONS='-s data.chunks=4' run --separate-stderr examples/branch.sh
+    [[ $status -eq 2 && $stderr = *"/asked: of other settings"* ]]
+    mkdir -p "$OUT/branch-12-6/run/seed-1" "$OUT/branch-12-6/branch-1"
+    echo 'step:12/12 val_loss:1' >"$OUT/branch-12-6/run/seed-1/log.txt"
+    touch "$OUT/branch-12-6/branch-1/seed-1.log"
+    echo schedule.lr_floor=0 >"$OUT/branch-12-6/branch-1/set"
+    run --separate-stderr examples/branch.sh optimizer.muon_lr=0.01
+    [[ $status -eq 2 && $stderr = *"/branch-1/set: of other settings"* ]]
+    echo 'manifest: 2' >"$OUT/shards/MANIFEST"
+    for e in adam-states compare-runs optimizers branch sweep race; do
+        run --separate-stderr "examples/$e.sh"
+        [[ $status -eq 2 && $stderr = *"/asked: of other settings"* ]]
+    done
 }
 
 # A stand-in for gpt-train says on what it was run.

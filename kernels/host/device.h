@@ -236,7 +236,7 @@ struct codes_product {
     struct tensor sum, turned;
     int parts;
 };
-/* Its shapes, without memory. */
+/* Describes the product's operands by their shapes, without memory. */
 struct codes_product cuda_codes_product(const struct cuda_ops *c, struct tensor a, int64_t in);
 void cuda_multiply_codes(struct cuda_ops *c, const struct codes_product *p, struct tensor a,
                          struct tensor b_t, float alpha);

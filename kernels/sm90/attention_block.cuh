@@ -76,7 +76,7 @@ template <int E> struct block {
             return r * ROW_BYTES + ((c ^ ((r >> 1) & 3)) << 4);
         return (c >> 3) * PANEL_BYTES + swizzle128(r, c & 7);
     }
-    /* The same in a block that leaves by store_grad. */
+    /* Returns the same offset in a block that leaves by store_grad. */
     static __device__ __forceinline__ uint32_t left_at(int r, int c)
     {
         if (TAIL && c >= 8 * WHOLE)
@@ -204,7 +204,7 @@ __device__ __forceinline__ void store_rows(uint32_t dst, const uint32_t (&p)[E /
         store_matrices(at, p + 4 * k);
     }
 }
-/* Stores them as codes of their quotients by unit: 64 rows of E bytes, swizzled like a panel if they are 128. */
+/* Stores a block's numbers as codes of their quotients by unit: 64 rows of E bytes, swizzled like a panel if they are 128. */
 template <int E>
 __device__ __forceinline__ void store_codes(uint32_t dst, const uint32_t (&p)[E / 4], int warp,
                                             int lane, float unit)

@@ -20,7 +20,7 @@ void transposed_gemm(struct cuda_ops *c, struct tensor out, struct tensor b, str
  * are a multiple of 16, too. */
 void transposed_gemm_turned(struct cuda_ops *c, struct tensor out, struct tensor b, struct tensor a,
                             float alpha);
-/* Returns in how many parts it is fastest. */
+/* Returns in how many parts the product is fastest. */
 int transposed_gemm_parts(const struct cuda_ops *c, int64_t m, int64_t n, int64_t k);
 
 #ifdef __cplusplus

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "base/le.h"
 #include "base/zio.h"
 
@@ -423,6 +424,24 @@ static int add_listed(struct corpus *c, const char *dir, const struct manifest *
     return rc;
 }
 
+/* Adds to `other` the shards in dir that its MANIFEST does not name. */
+static int add_strays(struct corpus *c, const char *dir, const struct manifest *m)
+{
+    char **name;
+    int n, rc = manifest_strays(m, dir, &name, &n);
+
+    for (int i = 0; i < n; i++) {
+        if (!rc && !text_ends(name[i], ".idx")) {
+            char *path = path_join(dir, name[i]);
+            rc = path ? add_other(c, path) : err_memory();
+            free(path);
+        }
+        free(name[i]);
+    }
+    free(name);
+    return rc;
+}
+
 static int open_folder(struct corpus *c, const char *dir, enum split split, const struct files *val,
                        struct xxh *x)
 {
@@ -445,6 +464,8 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, cons
         return rc;
     take_tokenizer(c, &m);
     rc = add_listed(c, dir, &m, split, val, x);
+    if (!rc && split == SPLIT_TRAIN)
+        rc = add_strays(c, dir, &m);
     manifest_release(&m);
     return rc;
 }

@@ -48,7 +48,7 @@ struct corpus_shard {
 struct corpus {
     struct corpus_shard *shard;
     int n;
-    char **other; /* paths of what DATA names and this split leaves out */
+    char **other; /* paths of what DATA names or, a folder, has, and this split leaves out */
     int others;
     int bos; /* of the MANIFEST, also one beside the files; else CORPUS_BOS */
     int vocab_size; /* of the MANIFEST; 0 without one */

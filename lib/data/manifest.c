@@ -1,6 +1,7 @@
 /* manifest.c - see manifest.h. */
 #include "data/manifest.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 #include "base/grow.h"
 #include "base/hash.h"
 #include "base/le.h"
+#include "base/text.h"
+#include "data/shard_index.h"
 
 #define FORMAT "gpt-shards 2"
 
@@ -284,4 +287,69 @@ void manifest_release(struct manifest *m)
     free(m->shard);
     free(m->frames);
     memset(m, 0, sizeof *m);
+}
+
+/* --- what it does not name --- */
+
+static bool is_shard_or_index(const char *name)
+{
+    return text_ends(name, ".bin") || text_ends(name, ".bin.zst") || text_ends(name, ".idx");
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Frees `names`, n of them. */
+static void free_names(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(names[i]);
+    free(names);
+}
+
+/* Names of m's shards and their indexes, sorted. */
+static int known_names(const struct manifest *m, char ***names, size_t *n)
+{
+    *n = 0;
+    if (!(*names = malloc(2 * (size_t)m->n * sizeof **names + 1)))
+        return err_memory();
+    for (int i = 0; i < m->n; i++) {
+        const char *name = m->shard[i].name;
+
+        if (!((*names)[*n] = strdup(name)) || !((*names)[++*n] = shard_index_path(name)))
+            return err_memory();
+        ++*n;
+    }
+    qsort(*names, *n, sizeof **names, by_bytes);
+    return 0;
+}
+
+int manifest_strays(const struct manifest *m, const char *dir, char ***names, int *n)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    char **known;
+    size_t n_known;
+    int rc;
+
+    *names = NULL;
+    *n = 0;
+    if (!d)
+        return err_sys("cannot open '%s'", dir);
+    rc = known_names(m, &known, &n_known);
+    while (!rc && (e = readdir(d))) {
+        const char *name = e->d_name;
+
+        if (!is_shard_or_index(name) || bsearch(&name, known, n_known, sizeof *known, by_bytes))
+            continue;
+        if (!(rc = grow_one(names, *n, sizeof **names)) && !((*names)[(*n)++] = strdup(name)))
+            rc = err_memory();
+    }
+    closedir(d);
+    free_names(known, n_known);
+    if (*n && !rc)
+        qsort(*names, (size_t)*n, sizeof **names, by_bytes);
+    return rc;
 }

@@ -63,6 +63,9 @@ int manifest_read(struct manifest *m, const char *path) MUST_CHECK;
 int manifest_text(const struct manifest *m, char **text) MUST_CHECK;
 int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK; /* copies */
 void manifest_release(struct manifest *m);
+/* Names in dir of shards and indexes that m does not have, in the order of their bytes. Caller
+ * frees each and the list. */
+int manifest_strays(const struct manifest *m, const char *dir, char ***names, int *n) MUST_CHECK;
 const char *split_name(enum split s); /* "train", "val" */
 /* XXH64 of the 8 bytes of a document's hash, the value before as the seed; 0 at first. */
 uint64_t input_hash(uint64_t before, uint64_t document_hash);

@@ -166,11 +166,11 @@ static inline bool layer_attends(const struct recipe *r, int i)
 {
     return r->layers[i].attention != ATTN_NONE;
 }
-/* The bank that has layer i's four matrices of attention, or Q and K. */
+/* Returns the bank that has layer i's four matrices of attention, or Q and K. */
 struct param *attention_bank(const struct model *m, int i);
-/* All banks that have them. Returns their number. */
+/* Finds all banks that have matrices of layer i's attention; returns their number. */
 int attention_banks(const struct model *m, int i, struct param *bank[4]);
-/* The first of layer i's rows in one of them, and their number. */
+/* Return the first of layer i's rows in one of these banks, and their number. */
 int64_t attention_row(const struct model *m, int i, const struct param *bank);
 int64_t attention_rows(const struct model *m, int i, const struct param *bank);
 /* (T,2Q+D): layer i's q, k, v as projected, and their gradient. */
@@ -196,9 +196,9 @@ struct fp8_weight mlp_weight8(const struct model *m, int i, int k, bool turned);
 /* Returns how many layers below i attend, and how many rows copies of their matrices have in model.qkv8. */
 int attention_codes(const struct model *m, int i);
 int64_t attention_codes_row(const struct model *m, int i);
-/* The copy in fp8 of layer i's Q, K, V together. */
+/* Returns the copy in fp8 of layer i's Q, K, V together. */
 struct fp8_weight attention_weight8(const struct model *m, int i, bool turned);
-/* The copy of its O. */
+/* Returns the copy in fp8 of layer i's O. */
 struct fp8_weight out_weight8(const struct model *m, int i);
 /* Returns what codes of the gradients of projections are multiplied by, with this run's micro-batches. */
 real attention_gradient_scale(const struct model *m);

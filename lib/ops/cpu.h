@@ -58,6 +58,7 @@ struct cpu {
 real *cpu_scratch(struct ops *o, int slot, int64_t count);
 /* Returns scratch memory by its bytes, for what is not real. */
 void *cpu_scratch_bytes(struct ops *o, int slot, size_t bytes);
+/* True once the device has failed, and on one that only counts memory, where no pointer may be read. */
 bool cpu_failed(const struct ops *o);
 /* Keeps the first failure. */
 void cpu_fail(struct ops *o, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);

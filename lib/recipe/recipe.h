@@ -463,7 +463,7 @@ int64_t recipe_qkv_rows(const struct recipe *r, int i);
 int64_t recipe_indices(const struct recipe *r);
 /* True if heads of q and k have other widths than those of v, or others than half of their channels turn. */
 bool recipe_narrow(const struct recipe *r);
-/* Returns what the recipe must have for a GPU, and has not; NULL: nothing. */
+/* Returns what a GPU needs and the recipe lacks; NULL: nothing. */
 const char *recipe_cpu_alone(const struct recipe *r);
 /* Returns how many rows of q's matrices, or k's, layers have before index `bank` beyond the model's width of
  * q and k (negative: fewer). */

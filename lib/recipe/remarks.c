@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "coeffs/eval.h"
+#include "recipe/text.h"
 
 struct remarks {
     void (*say)(void *ctx, const char *text);
@@ -102,9 +103,48 @@ static void remark_coeffs(const struct remarks *m, const struct recipe *r)
            f.high > -f.low ? f.high : -f.low);
 }
 
+/* True if a parameter, or a rule made of two, has the rule of that name. */
+static bool has_rule(const struct recipe *r, const char *name)
+{
+    for (int i = 0; i < r->n_params; i++)
+        if (!strcmp(r->params[i].rule.name, name))
+            return true;
+    for (int i = 0; i < r->text->n; i++) {
+        const struct recipe_line *l = &r->text->line[i];
+        char first[RULE_NAME] = "", second[RULE_NAME] = "";
+        if (!strcmp(l->section, "rules") && !strchr(l->value, '|') &&
+            sscanf(l->value, "%31s %*s %31s", first, second) == 2 &&
+            (!strcmp(first, name) || !strcmp(second, name)))
+            return true;
+    }
+    return false;
+}
+
+static bool has_schedule(const struct recipe *r, const char *name)
+{
+    for (int i = 0; i < r->n_params; i++)
+        if (r->params[i].schedule >= 0 && !strcmp(r->schedules[r->params[i].schedule].name, name))
+            return true;
+    return false;
+}
+
+/* Remarks on lines of [rules] and [schedules] that move nothing. */
+static void remark_unused(const struct remarks *m, const struct recipe *r)
+{
+    for (int i = 0; i < r->text->n; i++) {
+        const struct recipe_line *l = &r->text->line[i];
+        bool rule = !strcmp(l->section, "rules") && strcmp(l->key, "around");
+        if (rule ? !has_rule(r, l->key)
+                 : !strcmp(l->section, "schedules") && !has_schedule(r, l->key))
+            remark(m, "%s.%s: no parameter has it: parameters.LABEL.%s=%s gives it to one",
+                   l->section, l->key, rule ? "rule" : "schedule", l->key);
+    }
+}
+
 void recipe_remarks(const struct recipe *r, void (*say)(void *ctx, const char *text), void *ctx)
 {
     struct remarks m = { say, ctx };
     remark_stages(&m, r);
     remark_coeffs(&m, r);
+    remark_unused(&m, r);
 }

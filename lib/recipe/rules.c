@@ -42,7 +42,7 @@ static double both_sides_flops(double rows, double cols)
     return 16.0 / 3 * squares + 8 * rows * cols * (rows + cols);
 }
 
-/* Counts that, or of the shorter side alone. */
+/* Counts what a soap of both sides does, or one of the shorter side alone. */
 static double soap_flops(double rows, double cols, const struct chain *c)
 {
     double k = fmin(rows, cols);

@@ -250,6 +250,7 @@ static void header_line(struct facts *f, const char *line, size_t n)
     set_env_of(f, E_DEVICE, line, n, "device: ");
     set_env_of(f, E_RANKS, line, n, "ranks: ");
     set_env_of(f, E_DATA, line, n, "data: ");
+    set_env_of(f, E_VAL_DATA, line, n, "validation data: ");
     if (starts(line, n, "pass: trains on "))
         f->pass_tokens = first_number(line + 16, n - 16);
     if (starts(line, n, "resumed: step ")) {

@@ -59,7 +59,9 @@ int json_line_error(const struct json_line *l)
     long long column = (long long)(l->before + (j->at - l->begin)) + 1;
 
     if (l->wrong == LINE_WITHOUT)
-        return err_set(GPT_INPUT, "expected a field '%s', found none", l->field);
+        return err_set(GPT_INPUT,
+                       "expected a field '%s', found none: --field NAME says which it is",
+                       l->field);
     char found[64];
     if (l->wrong == LINE_NOT_TEXT)
         return err_set(GPT_INPUT, "column %lld: expected field '%s' to be a string%s", column,

@@ -374,6 +374,7 @@ static int look(const struct look *l, const struct kind_wanted *w, struct kind *
         return refuse(l, "a table of tab-separated values", tsv);
     if (s < end && *s == '{' && (rc = look_at_lines(l, s, w->field, k, more)))
         return rc;
+    k->marked = !k->jsonl && memmem(l->s, l->n < LOOK ? l->n : LOOK, "\n<|endoftext|>", 14);
     return k->jsonl || !w->utf8 ? 0 : check_utf8(l);
 }
 

@@ -28,6 +28,7 @@ struct kind_wanted {
 
 struct kind {
     bool jsonl; /* else text */
+    bool marked; /* text with '<|endoftext|>' at a line's beginning, in the first 64 KiB */
     bool guessed; /* by what it holds, where the name says nothing or something else */
     bool known; /* kind_of has decided */
 };

@@ -1,14 +1,11 @@
 /* shard_verify.c - see shard_verify.h. */
 #include "tokenize/shard_verify.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "base/grow.h"
 #include "base/hash.h"
-#include "base/text.h"
 #include "data/corpus.h"
 #include "data/shard_read.h"
 
@@ -78,67 +75,4 @@ int shard_verify(const char *dir, const struct manifest *m, int i, bool full)
         rc = verify_content(path, m, s);
     free(path);
     return rc == GPT_INPUT ? err_set(GPT_NO, "%s", err_message()) : rc;
-}
-
-static bool is_shard_or_index(const char *name)
-{
-    return text_ends(name, ".bin") || text_ends(name, ".bin.zst") || text_ends(name, ".idx");
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Frees `names`, n of them. */
-static void free_names(char **names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
-}
-
-/* Names of m's shards and their indexes, sorted. */
-static int known_names(const struct manifest *m, char ***names, size_t *n)
-{
-    *n = 0;
-    if (!(*names = malloc(2 * (size_t)m->n * sizeof **names + 1)))
-        return err_memory();
-    for (int i = 0; i < m->n; i++) {
-        const char *name = m->shard[i].name;
-
-        if (!((*names)[*n] = strdup(name)) || !((*names)[++*n] = shard_index_path(name)))
-            return err_memory();
-        ++*n;
-    }
-    qsort(*names, *n, sizeof **names, by_bytes);
-    return 0;
-}
-
-int shard_strays(const char *dir, const struct manifest *m, char ***names, int *n)
-{
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    char **known;
-    size_t n_known;
-    int rc;
-
-    *names = NULL;
-    *n = 0;
-    if (!d)
-        return err_sys("cannot open '%s'", dir);
-    rc = known_names(m, &known, &n_known);
-    while (!rc && (e = readdir(d))) {
-        const char *name = e->d_name;
-
-        if (!is_shard_or_index(name) || bsearch(&name, known, n_known, sizeof *known, by_bytes))
-            continue;
-        if (!(rc = grow_one(names, *n, sizeof **names)) && !((*names)[(*n)++] = strdup(name)))
-            rc = err_memory();
-    }
-    closedir(d);
-    free_names(known, n_known);
-    if (*n && !rc)
-        qsort(*names, (size_t)*n, sizeof **names, by_bytes);
-    return rc;
 }

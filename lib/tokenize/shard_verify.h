@@ -18,8 +18,4 @@
  * could not be found out. */
 int shard_verify(const char *dir, const struct manifest *m, int i, bool full) MUST_CHECK;
 
-/* Names in dir of shards and indexes that m does not have, in the order of their bytes. Caller
- * frees each and the list. */
-int shard_strays(const char *dir, const struct manifest *m, char ***names, int *n) MUST_CHECK;
-
 #endif

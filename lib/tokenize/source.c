@@ -90,9 +90,12 @@ static int take_kind(struct source *s, int i, struct zreader *z)
     struct kind_wanted w = { s->c.format, s->c.field, s->c.utf8 };
     int rc = kind_of(&s->kind[i], z, s->file[i], &w);
 
+    const char *name = strcmp(s->file[i], "-") ? s->file[i] : "standard input";
+
     if (!rc && s->kind[i].guessed)
-        source_note_add(s->kind[i].jsonl ? &s->notes.jsonl : &s->notes.text,
-                        strcmp(s->file[i], "-") ? s->file[i] : "standard input");
+        source_note_add(s->kind[i].jsonl ? &s->notes.jsonl : &s->notes.text, name);
+    if (!rc && s->kind[i].marked)
+        source_note_add(&s->notes.marked, name);
     return rc;
 }
 

@@ -84,6 +84,7 @@ struct source_notes {
         char first[256];
     } jsonl,
         text; /* taken for JSON lines, whatever their names; for text, though they begin with '{' */
+    struct source_note marked; /* one document, though it has '<|endoftext|>' */
     struct source_note twice; /* given before, under this name or another */
     struct source_note left_out; /* of folders, for their names */
 };

@@ -56,19 +56,25 @@ static void compare_models(const struct recipe *r, const struct recipe *source, 
     }
 }
 
+void run_windows_key(char set[WINDOWS_KEY_SIZE], const int *at, int n)
+{
+    int used = 0;
+    for (int i = 0; i < n; i++)
+        used += snprintf(set + used, WINDOWS_KEY_SIZE - (size_t)used, "%s%d",
+                         i ? " " : "model.rope_windows=", at[i]);
+}
+
 /* The rotary frequencies of the source have followed its windows, and those of the new run go on from
  * there. */
 static int take_windows(struct recipe **r, const struct recipe *source, int64_t step)
 {
-    int at[SCHEDULE_WINDOWS], total = schedule_total(source), used = 0;
+    int at[SCHEDULE_WINDOWS], total = schedule_total(source);
     int n = schedule_windows(source, (int)(step < total ? step : total), at);
-    char set[32 + 12 * SCHEDULE_WINDOWS];
+    char set[WINDOWS_KEY_SIZE];
     const char *one = set;
     if ((*r)->model.rope_windows.n || (n == 1 && at[0] == (*r)->stages[0].window))
         return 0;
-    for (int i = 0; i < n; i++)
-        used += snprintf(set + used, sizeof set - (size_t)used, "%s%d",
-                         i ? " " : "model.rope_windows=", at[i]);
+    run_windows_key(set, at, n);
     struct recipe *with;
     int rc = recipe_parse(&with, (*r)->name, recipe_canonical(*r), &one, 1);
     if (rc)

@@ -109,6 +109,8 @@ static int log_header(struct run *run)
     runlog_key(l, "data", "%s", loader_id(run->loader));
     if (has_other_data(run))
         runlog_key(l, "other data", "the recipe expects %s", run->recipe->data.expect);
+    if (o->val && run->val && val_files(run->val))
+        runlog_key(l, "validation data", "%s", val_files(run->val)->id);
     log_files(run);
     runlog_key(l, "seed", "%lld", (long long)run->recipe->seed);
     runlog_key(l, "device", "%s", o->backend->name);
@@ -313,7 +315,7 @@ static int open_stream(struct run *run)
     return shard_stream_open(&run->stream, "-", run->saved_bytes);
 }
 
-/* Makes what ends the waiting for a pipe. */
+/* Makes the eventfd that ends the waiting for a pipe. */
 static int make_wake(struct run *run)
 {
     if ((run->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
@@ -368,7 +370,7 @@ static void not_started(struct run *run, int i, int error)
     opening_interrupt(run);
 }
 
-/* Starts them; a failure is the run's. */
+/* Starts the ranks' threads; a failure is the run's. */
 static void ranks_begin(struct ranks *all, struct run *run)
 {
     const struct backend *be = run->opt->backend;
@@ -393,7 +395,7 @@ static void ranks_begin(struct ranks *all, struct run *run)
     }
 }
 
-/* Waits until they have ended, and returns the run's code. */
+/* Waits until all ranks have ended, and returns the run's code. */
 static int ranks_end(struct ranks *all, struct run *run)
 {
     for (int i = 0; i < all->started; i++)
@@ -423,6 +425,30 @@ static int check_tokens(const struct run *run)
         run->opt->data, run->total, (long long)n, fewer);
 }
 
+/* Notes what of -d the run leaves aside, and a model of far more ids than -d has. */
+static void note_data(const struct run *run)
+{
+    const struct corpus *train = loader_files(run->loader);
+    char names[1024], text[1200];
+    if (run->stream)
+        return;
+    if (corpus_unused(train, run->val ? val_files(run->val) : NULL, names, sizeof names)) {
+        snprintf(text, sizeof text,
+                 "%s: in -d, but neither trains nor validates: the MANIFEST, or without one the "
+                 "name, says what does",
+                 names);
+        run->opt->note(text);
+    }
+    if (train->vocab_size && run->recipe->model.vocab / 2 > train->vocab_size) {
+        snprintf(
+            text, sizeof text,
+            "model.vocab is %d, and the vocabulary of -d has %d ids: other rows of embedding and "
+            "head are of no token",
+            run->recipe->model.vocab, train->vocab_size);
+        run->opt->note(text);
+    }
+}
+
 /* Opens and checks all that a run reads, while its ranks' devices start. */
 static int open_run(struct run *run)
 {
@@ -442,6 +468,7 @@ static int open_run(struct run *run)
         rc = RUN_STOPPED;
     if (!rc && o->note && !o->backend->first) {
         recipe_remarks(o->recipe, note_remark, run);
+        note_data(run);
         if (has_other_data(run))
             note_remark(run,
                         "data.expect: the recipe's losses are compared on other training data");

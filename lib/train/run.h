@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include "base/progress.h"
 #include "device/backend.h"
-#include "recipe/recipe.h"
+#include "recipe/schedule.h"
 
 struct initial; /* recipe/initial.h */
 
@@ -107,9 +107,12 @@ int run_recipe(struct recipe **r, const char *path, const char *const *set, int 
 /* A command says this of a run's recipe. */
 struct run_source {
     const char *recipe; /* a file, a name, or a run's folder; NULL: that of the checkpoint */
-    const char *resume, *init; /* a folder of checkpoints, or one of them; or NULL */
+    const char *resume; /* a folder of checkpoints, or one of them; or NULL */
+    const char *init; /* the same; with resume: what the run began with */
     const char *const *set; /* overrides */
     int n;
+    bool
+        again; /* the command that began the run to resume: a recipe given has the same overrides */
     bool fit; /* the resumed run may have keys that --fit set */
     bool pipe; /* its data pass once: data.cycle is no unless an override sets it */
     void (*note)(const char *message); /* tells what follows from that; NULL: not wanted */
@@ -122,6 +125,9 @@ int run_source_recipe(struct recipe **r, const struct run_source *s) MUST_CHECK;
  * in which line the models differ, so that the weights compute something else; "": in none. */
 int run_init_recipe(struct recipe **r, const char *path, const char *recipe, const char *const *set,
                     int n, char *said, size_t size) MUST_CHECK;
+/* Writes "model.rope_windows=3 7 8" for n windows in blocks. */
+enum { WINDOWS_KEY_SIZE = 32 + 12 * SCHEDULE_WINDOWS };
+void run_windows_key(char set[WINDOWS_KEY_SIZE], const int *at, int n);
 
 /* Bytes of device memory that a rank takes, the most of any rank, by what they are for: all are
  * taken before its first step. Counted by the code that takes them, on a device that computes nothing. */

@@ -81,16 +81,33 @@ static int another_recipe(const struct run_source *s, const struct recipe *given
         in_here);
 }
 
-/* The recipe given, as it is where --fit has set what it set in the run that is resumed. */
-static int read_fitted(const struct run_source *s, const struct recipe *saved, struct recipe **r)
+static bool sets(const struct run_source *s, const char *key)
 {
-    char chunks[FIT_KEY_SIZE], block[FIT_KEY_SIZE];
-    const char **set = calloc((size_t)s->n + FIT_KEYS, sizeof *set);
-    int n = s->n;
+    for (int i = 0; i < s->n; i++)
+        if (!strncmp(s->set[i], key, strlen(key)) && s->set[i][strlen(key)] == '=')
+            return true;
+    return false;
+}
+
+static const char once[] = "data.cycle=no";
+
+/* Reads the recipe given, with what the beginning of the run that is resumed set in it: model.rope_windows
+ * of --init, data.cycle of a pipe, the keys of --fit. */
+static int read_given(const struct run_source *s, const struct recipe *saved, struct recipe **r)
+{
+    char windows[WINDOWS_KEY_SIZE], chunks[FIT_KEY_SIZE], block[FIT_KEY_SIZE];
+    const char **set = calloc((size_t)s->n + FIT_KEYS + 2, sizeof *set);
+    int n = 0;
     if (!set)
         return err_memory();
-    for (int i = 0; i < n; i++)
-        set[i] = s->set[i];
+    if (s->init && saved->model.rope_windows.n) {
+        run_windows_key(windows, saved->model.rope_windows.at, saved->model.rope_windows.n);
+        set[n++] = windows;
+    }
+    if (s->pipe)
+        set[n++] = once;
+    for (int i = 0; i < s->n; i++)
+        set[n++] = s->set[i];
     snprintf(chunks, sizeof chunks, "data.chunks=%d", saved->data.chunks);
     snprintf(block, sizeof block, "precision.head_block=%d", saved->precision.head.block);
     if (s->fit) {
@@ -102,18 +119,19 @@ static int read_fitted(const struct run_source *s, const struct recipe *saved, s
     return rc;
 }
 
-/* Reads a resumed run's recipe from its checkpoint; one that is given beside it must be equal. */
+/* Reads a resumed run's recipe from its checkpoint; one that is given beside it must be equal, with the
+ * overrides of this start in both, or where it is the same command again in the one given alone. */
 static int resumed_recipe(struct recipe **r, const struct run_source *s)
 {
     struct recipe *saved;
-    int rc = run_recipe(&saved, s->resume, s->set, s->n);
+    int rc = run_recipe(&saved, s->resume, s->set, s->recipe && s->again ? 0 : s->n);
     if (rc)
         return rc;
     if (!s->recipe) {
         *r = saved;
         return 0;
     }
-    rc = read_fitted(s, saved, r);
+    rc = read_given(s, saved, r);
     if (!rc && strcmp((*r)->hash, saved->hash)) {
         rc = another_recipe(s, *r, saved);
         recipe_free(*r);
@@ -132,23 +150,15 @@ static int begun_recipe(struct recipe **r, const struct run_source *s)
     return rc;
 }
 
-static bool sets(const struct run_source *s, const char *key)
-{
-    for (int i = 0; i < s->n; i++)
-        if (!strncmp(s->set[i], key, strlen(key)) && s->set[i][strlen(key)] == '=')
-            return true;
-    return false;
-}
-
 int run_source_recipe(struct recipe **r, const struct run_source *s)
 {
-    static const char *const once[] = { "data.cycle=no" };
-    int rc = s->init     ? begun_recipe(r, s)
-             : s->resume ? resumed_recipe(r, s)
-                         : read_recipe(r, s->recipe, s->set, s->n);
+    const char *const more[] = { once };
+    int rc = s->resume ? resumed_recipe(r, s)
+             : s->init ? begun_recipe(r, s)
+                       : read_recipe(r, s->recipe, s->set, s->n);
     if (rc || !s->pipe || !(*r)->data.cycle || sets(s, "data.cycle"))
         return rc;
-    if (!(rc = set_more(r, once, 1)) && s->note)
+    if (!(rc = set_more(r, more, 1)) && s->note)
         s->note("-d - passes once: data.cycle=no");
     return rc;
 }

@@ -89,7 +89,7 @@ static void *join_main(void *arg)
     return NULL;
 }
 
-/* Begins to make the communicator beside the rank's thread; in it, where there is no other. */
+/* Begins to make the communicator beside the rank's thread, or makes it there where no thread starts. */
 static void join_begin(struct rank *k)
 {
     struct joining *j = &k->joining;
@@ -98,7 +98,7 @@ static void join_begin(struct rank *k)
         join_main(k);
 }
 
-/* Ends it, after a failure rc of the rank, too, whose message stays. */
+/* Ends the making of the communicator, after a failure rc of the rank, too, whose message stays. */
 static int join_end(struct rank *k, int rc)
 {
     struct joining *j = &k->joining;
@@ -113,7 +113,7 @@ static int join_end(struct rank *k, int rc)
 
 /* -- a rank ------------------------------------------------------------------------------------ */
 
-/* Does what needs no other rank. */
+/* Takes memory and initial values, which need no other rank. */
 static int start_alone(struct rank *k, struct run_memory *taken)
 {
     struct run *run = k->run;

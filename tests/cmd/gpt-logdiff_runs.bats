@@ -108,6 +108,20 @@ END
     [[ $output = *"unequal device: 'both' mixes 2"* ]]
 }
 
+@test "runs that validate on other shards have unequal data" {
+    for val in '' 'validation data: 01\n' 'validation data: 02\n'; do
+        printf "tool: gpt-train 0.1.0\ndata: 03\n${val}device: cpu\n%s\n" "$(printf '=%.0s' {1..80})" >"v${val:18:1}.log"
+        echo "step:2/2 val_loss:3.2${val:18:1}00 train_time:100ms step_avg:50.00ms" >>"v${val:18:1}.log"
+    done
+    for other in v.log v2.log; do
+        tool gpt-logdiff --target 3.28 v1.log $other
+        [[ $output = *": unequal data; "* ]]
+    done
+    sed 's/ 02$/ 01/' v2.log >same.log
+    tool gpt-logdiff --target 3.28 v1.log same.log
+    [[ $output != *unequal* ]]
+}
+
 @test "of the warnings about a file the first three of a kind are said, and how many more" {
     "$GPT_TESTS/make_runlog" today loss=3.27 time_ms=7200 seed=1 >good.txt
     "$GPT_TESTS/make_runlog" today loss=3.26 time_ms=7300 seed=2 >>good.txt

@@ -172,7 +172,7 @@ load tokshard_setup
         [ "$status" -eq 3 ]
         [ "$stderr" = "gpt-tokshard: bad.jsonl: line 2: $2" ]
     }
-    check '{"txt": "x"}' "expected a field 'text', found none"
+    check '{"txt": "x"}' "expected a field 'text', found none: --field NAME says which it is"
     check '{"text": 5}' "column 10: expected field 'text' to be a string, found 5"
     check '{"text": "x"' "column 13: expected ',' or '}', found the end of the line"
     check '{"text": "x' "column 12: expected the closing '\"' of a string, found the end of the line"

@@ -146,12 +146,12 @@ begin_job() {
     sed '15000s/"text"/"txt"/' c.jsonl > bad.jsonl
     run --separate-stderr T --tokenizer byte -j 2 --shard-tokens 50k -o out bad.jsonl
     [ "$status" -eq 3 ]
-    [ "$stderr" = "gpt-tokshard: bad.jsonl: line 15000: expected a field 'text', found none" ]
+    [ "$stderr" = "gpt-tokshard: bad.jsonl: line 15000: expected a field 'text', found none: --field NAME says which it is" ]
     [ "$(ls -A out)" = "" ]
     # standard output has the shards before, each whole
     run --separate-stderr bash -c '"$GPT_BIN/gpt-tokshard" -q --tokenizer byte -j 2 --shard-tokens 50k -o - bad.jsonl > got'
     [ "$status" -eq 3 ]
-    [ "$stderr" = "gpt-tokshard: bad.jsonl: line 15000: expected a field 'text', found none" ]
+    [ "$stderr" = "gpt-tokshard: bad.jsonl: line 15000: expected a field 'text', found none: --field NAME says which it is" ]
     "$GPT_BIN/gpt-tokshard" --verify - < got > verified
     [ "$(grep -c ': ok$' verified)" -ge 3 ]
 }

@@ -124,6 +124,21 @@ gpt-tokshard: in/b.rst and 1 more: left out for its name: --ext says which are t
     [ -z "$output$stderr" ]
 }
 
+@test "a text with <|endoftext|> is one document, which is said with the command that divides it" {
+    printf 'a "b"\n<|endoftext|>\nc\n<|endoftext|>\nd' > t.txt
+    says t.txt
+    [ "$status" -eq 0 ]
+    [ "$("$GPT_BIN/gpt-tokshard" --decode out/text_train_000001.bin 1:)" = "$(< t.txt)" ]
+    [[ ${stderr_lines[0]} = "gpt-tokshard: t.txt: one document, in which '<|endoftext|>' is text; documents of what is between: jq "* ]]
+    command=${stderr_lines[0]#*between: }
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --val-tokens 4 -o val t.txt
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"$command"*" tokens in 1 document"* ]]
+    needs jq
+    [ "$(eval "${command%% FILE*} t.txt" | "$GPT_BIN/gpt-tokshard" -q --tokenizer byte -o - - | "$GPT_BIN/gpt-tokshard" --tokenizer byte --decode -)" = \
+        $'<|endoftext|>a "b"\n<|endoftext|>\nc\n<|endoftext|>\nd' ]
+}
+
 @test "a pipe that ends before its first byte is refused" {
     for input in - <(:); do
         run --separate-stderr bytes -o out $input < <(:)

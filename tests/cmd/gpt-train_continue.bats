@@ -60,12 +60,35 @@ go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --conti
         [ "$stderr" = "gpt-train: nothing to do: the run has ended at step 11; -s schedule.steps=N with N above 9 goes on" ]
         cmp "$WHOLE/log.txt" run/log.txt
     done
-    go -s schedule.steps=11 > more.log
+    more() { resume --continue -o run -s schedule.steps=11; }
+    more > more.log
     [ "$(losses more.log | grep -c train_loss)" -eq 2 ]
     # the last validation was left at a signal: it is made
     grep -v '^step:13/13 val_loss' run/log.txt > log && cp log run/log.txt
-    go -s schedule.steps=11 > again.log
+    more > again.log
     [ "$(losses again.log)" = "$(losses more.log | tail -n 1)" ]
+}
+
+@test "another value of a key than the run there has is no run to go on with" {
+    cp -r "$WHOLE" run
+    run --separate-stderr go -s optimizer.muon_lr=0.5
+    [ "$status" -eq 3 ]
+    [ -z "$output" ]
+    [[ $stderr == "gpt-train: run: the run there was made with another recipe "*"there 'muon_lr = 0.023', here 'muon_lr = 0.5'; leave -r out "* ]]
+    cmp "$WHOLE/log.txt" run/log.txt
+}
+
+@test "the same command again: of a pipe, which passes once, and of a run that began with other weights" {
+    for again in no yes; do
+        cat "$SHARDS"/text_val_*.bin "$SHARDS"/text_train_*.bin |
+            train -d - -s data.bos=256 -s data.val_every=0 -s data.checkpoint_every=0 -o pipe --continue
+        for recipe in "" "-r $GPT_SHARE/recipes/tiny.recipe"; do
+            resume --init "$WHOLE" $recipe "${SMALL[@]}" -s order.tied=- -s data.val_every=0 -s data.checkpoint_every=0 \
+                -o "init${recipe%% *}" --continue
+        done
+    done > log
+    [ "$(grep -c '^step:11/' log)" -eq 6 ] # a training and a validation loss of each run, once
+    grep -q '^rope_windows = ' log
 }
 
 @test "what cannot be continued is refused" {
@@ -99,6 +122,7 @@ go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --conti
     [ "$status" -eq 4 ]
     [[ $stderr == *"data.chunks="*" would need "*" (--fit takes it)"* ]]
     go "${big[@]}" --memory 40M --fit > a.log
-    go "${big[@]}" --memory 40M --fit -s schedule.steps=4 > b.log
-    grep -q '^resumed: step 4 ' b.log
+    rm -r run/step-000004
+    go "${big[@]}" --memory 40M --fit > b.log
+    grep -q '^resumed: step 2 ' b.log
 }

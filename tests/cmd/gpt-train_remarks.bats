@@ -43,6 +43,16 @@ remark: stages.2: the learning rate is 0: its steps train nothing" ]
     [ -z "$(remarks)" ]
 }
 
+@test "a rule and a schedule of the rate that no parameter has" {
+    plan -r tiny -s 'rules.mine=lr 0.02 | step' -s 'rules.both=mine then sgd at 0.9' -s 'schedules.late=warmup 10'
+    [ "$(remarks)" = "remark: rules.both: no parameter has it: parameters.LABEL.rule=both gives it to one
+remark: schedules.late: no parameter has it: parameters.LABEL.schedule=late gives it to one" ]
+    plan -r tiny -s 'rules.mine=lr 0.02 | step' -s 'rules.both=mine then sgd at 0.9' -s 'schedules.late=warmup 10' \
+        -s parameters.mlp.rule=both -s parameters.attn.schedule=late
+    [ "$status" -eq 0 ]
+    [ -z "$(remarks)" ]
+}
+
 @test "a run says the same on standard error, not with -q, and trains" {
     few_shards
     short=("${FEW[@]}" -s "stages.0=512 3 64 1 0" -s "stages.1=512 2 64 1 1" -s "stages.2=512 2 64 1 1"
@@ -55,4 +65,7 @@ gpt-train: stages.0: all losses have weight 0: its steps train nothing" ]
     run --separate-stderr "$GPT_BIN/gpt-train" "${short[@]}" -q
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
+    run --separate-stderr "$GPT_BIN/gpt-train" "${FEW[@]}" -s model.vocab=1024
+    [ "$status" -eq 0 ]
+    [ "${stderr_lines[-1]}" = "gpt-train: model.vocab is 1024, and the vocabulary of -d has 257 ids: other rows of embedding and head are of no token" ]
 }

@@ -50,7 +50,33 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     train -d x.bin --val y.bin
     trains_on x.bin
     validates y.bin
+    [[ $output = *$'\nvalidation data: '[0-9a-f]* ]]
     diff both <(losses <<< "$output")
+}
+
+@test "a shard in the folder that its MANIFEST does not name is told, in the log and on standard error" {
+    "$GPT_BIN/gpt-tokshard" -q --tokenizer byte --val-tokens 4096 -o d "$S"/text/0[12]*.txt
+    train -d d
+    trains_on text_train_000001.bin
+    unused ""
+    losses <<< "$output" > alone
+    put 1 d/text_train_000002.bin
+    touch d/other.idx d/notes.txt
+    train -d d
+    trains_on text_train_000001.bin # as with -q
+    unused text_train_000002.bin
+    diff alone <(losses <<< "$output")
+    run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -d d
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "gpt-train: text_train_000002.bin: in -d, but neither trains nor validates: the MANIFEST, or without one the name, says what does" ]
+}
+
+@test "a pattern that the shell has taken apart: the message says to quote it" {
+    put 1 d/a_train_1.bin
+    put 2 d/a_train_2.bin
+    train -d d/*.bin
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "gpt-train: unexpected operand 'd/a_train_2.bin': -d takes one name, a pattern of several in quotes" ]
 }
 
 @test "the last word of a name, or of its folder, marks a file: each word, numbers, endings and capitals" {

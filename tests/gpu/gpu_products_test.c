@@ -508,7 +508,7 @@ static void test_turned(int m, int n, int k, enum dtype out_type, bool add)
     free(t.a), free(t.b), free(got.data), free(before), free(after);
 }
 
-/* The same product, transposed, of all three pairs of types, in parts that are added up. */
+/* Checks that product transposed, of all three pairs of types, in parts that are added up. */
 static void test_turned_out(int m, int n, int k, enum dtype a_type, enum dtype b_type, int parts)
 {
     struct tensor ta, tb;

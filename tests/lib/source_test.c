@@ -324,7 +324,8 @@ static void test_bad_lines(void)
     expect_bad("{\"text\":\"", "\"} x", "expected the end of the line");
     expect_bad("{\"text\":\"", "\", \"b\": tru}", "expected a value");
     expect_bad("{\"text\":\"", "\",}", "expected a key in quotes");
-    expect_bad("{\"txt\":\"", "\"}\n", "expected a field 'text', found none");
+    expect_bad("{\"txt\":\"", "\"}\n",
+               "expected a field 'text', found none: --field NAME says which it is");
     expect_bad("{\"a\":\"", "\",\"text\":7}",
                "column 12000016: expected field 'text' to be a string");
     expect_bad("[\"", "\"]", "line 2: column 1: expected '{'");

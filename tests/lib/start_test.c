@@ -35,7 +35,7 @@ static int new_device(struct ops **o, int i, void *group)
     return rc;
 }
 
-/* Takes longer than a rank needs until it waits for it. */
+/* Makes the communicator later than a rank waits for it. */
 static int new_comm(struct comm **c, struct ops *o, int rank, int world, void *group)
 {
     nanosleep(&(struct timespec){ .tv_nsec = 200000000 }, NULL);
@@ -44,7 +44,7 @@ static int new_comm(struct comm **c, struct ops *o, int rank, int world, void *g
     return cpu.comm_new(c, o, rank, world, group);
 }
 
-/* A run on such devices; its code. */
+/* Trains on such devices, and returns the run's code. */
 static int run_on(const char *data, const char *fails)
 {
     static const char *const set[] = { "model.vocab=272", "data.cycle=no" };
