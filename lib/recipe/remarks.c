@@ -88,19 +88,50 @@ static void remark_stages(const struct remarks *m, const struct recipe *r)
                rate.n > 1 ? "their" : "its");
 }
 
-/* Singular values are at most 1 before the first row. */
+/* Remarks on a table of polar's. Singular values are at most 1 before the first row, and bf16 moves them by 2^-8. */
+static void remark_rows(const struct remarks *m, const struct recipe *r, const char *of,
+                        const struct polar_rows *rows)
+{
+    struct coeffs c = { .n = rows->n, .terms = 3 };
+    struct range f;
+    double most;
+    for (int k = 0; k < c.n; k++)
+        memcpy(c.row[k], rows->row[k], sizeof rows->row[k]);
+    if (eval_range(&c, 0, 1, &f) || eval_overshoot(&c, &most))
+        return;
+    if (f.high > 2 || f.low < -2)
+        remark(m,
+               "%s: singular values up to 1 become as large as %.3g, where 1 is wanted: "
+               "ns-coeffs eval says more",
+               of, f.high > -f.low ? f.high : -f.low);
+    else if (r->optimizer.polar.dtype == DT_BF16 && most < 1 + 0x1p-8)
+        remark(m,
+               "%s: these rows diverge from singular values of %.6f on, and bf16 moves them by 0.004: "
+               "ns-coeffs polar makes rows with room, optimizer.polar=f32 needs none",
+               of, most);
+}
+
+/* Remarks on each table once. */
 static void remark_coeffs(const struct remarks *m, const struct recipe *r)
 {
-    struct coeffs c = { .n = r->optimizer.polar.n, .terms = 3 };
-    struct range f;
-    for (int k = 0; k < c.n; k++)
-        memcpy(c.row[k], r->optimizer.polar.row[k], sizeof r->optimizer.polar.row[k]);
-    if (eval_range(&c, 0, 1, &f) || (f.high <= 2 && f.low >= -2))
-        return;
-    remark(m,
-           "optimizer.coeffs: singular values up to 1 become as large as %.3g, where 1 is wanted: "
-           "ns-coeffs eval says more",
-           f.high > -f.low ? f.high : -f.low);
+    const struct polar_rows *seen[2 * MAX_PARAMS];
+    int n = 0;
+    for (int i = 0; i < 2 * r->n_params; i++) {
+        const struct rule *rule = &r->params[i / 2].rule;
+        const struct polar_rows *rows = &rule->chain[i % 2].polar;
+        bool before = !chain_stage(&rule->chain[i % 2], STAGE_polar);
+        for (int k = 0; k < n; k++)
+            before |= seen[k]->n == rows->n &&
+                      !memcmp(seen[k]->row, rows->row, (size_t)rows->n * sizeof *rows->row);
+        if (before)
+            continue;
+        seen[n++] = rows;
+        char of[RULE_NAME + 8] = "optimizer.coeffs";
+        if (rows->n != r->optimizer.polar.n ||
+            memcmp(rows->row, r->optimizer.polar.row, (size_t)rows->n * sizeof *rows->row))
+            snprintf(of, sizeof of, "rules.%s", rule->name);
+        remark_rows(m, r, of, rows);
+    }
 }
 
 /* True if a parameter, or a rule made of two, has the rule of that name. */

@@ -43,6 +43,19 @@ remark: stages.2: the learning rate is 0: its steps train nothing" ]
     [ -z "$(remarks)" ]
 }
 
+@test "rows of polar that rounding in bf16 makes diverge, of a rule or of the recipe" {
+    local line='lr 0.02 | momentum 0.95 | polar paper | step'
+    plan -r tiny -s "rules.mine=$line" -s parameters.mlp.rule=mine -s parameters.attn.rule=mine
+    [ "$(remarks)" = "remark: rules.mine: these rows diverge from singular values of 1.000004 on, and bf16 moves them by 0.004: ns-coeffs polar makes rows with room, optimizer.polar=f32 needs none" ]
+    plan -r tiny -s "rules.mine=$line" -s parameters.mlp.rule=mine -s optimizer.polar=f32
+    [ -z "$(remarks)" ]
+    plan -r tiny -s "rules.mine=${line/paper/jordan}" -s parameters.mlp.rule=mine
+    [ -z "$(remarks)" ]
+    "$GPT_BIN/ns-coeffs" show cans >"$BATS_TEST_TMPDIR/cans"
+    plan -r tiny -s "optimizer.coeffs=$BATS_TEST_TMPDIR/cans"
+    [[ $(remarks) = "remark: optimizer.coeffs: these rows diverge from singular values of 1.000008 on"* ]]
+}
+
 @test "a rule and a schedule of the rate that no parameter has" {
     plan -r tiny -s 'rules.mine=lr 0.02 | step' -s 'rules.both=mine then sgd at 0.9' -s 'schedules.late=warmup 10'
     [ "$(remarks)" = "remark: rules.both: no parameter has it: parameters.LABEL.rule=both gives it to one
