@@ -98,7 +98,7 @@ NVCC_ALL   = $(NVCC) $(foreach a,$(GPU_CODE),$(call gencode,$(a))) -std=c++17 --
 WGMMA      = kernels/polar.cu kernels/sm90/attention_% kernels/sm90/%gemm.cu
 draft      = $(if $(DRAFT),$(if $(filter $(WGMMA),$(1)),,--Ofast-compile=max))
 CUDA_LIBS  = -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 \
-             -lcudart_static -lcublasLt -lnccl -lstdc++ -ldl -lrt
+             -lcudart_static -lnccl -lstdc++ -ldl -lrt
 endif
 # Only these learn of the GPU, and only where there are kernels to link.
 GPU_SRC   := $(wildcard tests/*/gpu_*.c)
@@ -107,7 +107,7 @@ HAVE_CUDA  = $(and $(NVCC),$(KERNEL_SRC))
 
 # The kernels on an emulated GPU (tests/emu), which needs CUDA's headers and the host's C++ compiler.
 EMU_TRAIN_SRC = $(filter kernels/host/backend_% kernels/host/comm_% kernels/host/profile.cu,$(KERNEL_SRC))
-EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC),$(KERNEL_SRC))
+EMU_SRC   = $(filter-out $(EMU_TRAIN_SRC) kernels/host/cublaslt.cu,$(KERNEL_SRC))
 EMU_TESTS = $(patsubst %,$(BUILD)/emu/gpu_%_test,ops stream optim bases products polar attention model decode)
 EMU_TRAIN = $(BUILD)/emu/gpt-train
 # Where an op has another kernel for GPUs before Hopper, what tests it runs once more with that.

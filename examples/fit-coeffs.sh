@@ -1,12 +1,12 @@
 #!/bin/sh
 # A coefficient table for a run's own momenta: spectra of a checkpoint, a fit, a judgement on the
 # next checkpoint, which the fit has not seen, and a run with the table.
-#   examples/fit-coeffs.sh FILE...      (default: this project's own words)
+#   examples/fit-coeffs.sh FILE...      (default: this project's own words); options of gpt-train in OPTIONS
 set -eu
 bin=${GPT_BIN:-build/bin}
 dir=${OUT:-build/example-coeffs}
 [ $# -gt 0 ] || set -- README.md man/*.[157] lib/*/*.[ch]
-small="-s model.vocab=272 -s data.val_tokens=8192 -s data.val_chunk=1024 -s schedule.steps=18"
+small="-s model.vocab=272 -s data.val_tokens=8192 -s data.val_chunk=1024 -s schedule.steps=18 ${OPTIONS:-}"
 
 "$bin/gpt-tokshard" --tokenizer byte --val-tokens 8192 --force -o "$dir/shards" "$@"
 rm -rf "$dir/run"

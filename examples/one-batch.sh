@@ -54,7 +54,7 @@ done | xargs -0 -n 6 -P "${JOBS:-1}" --process-slot-var=SLOT "$0" --fit >"$work/
 printf '%s\n' "$@" | awk -v fits="$work/fits" -v lists="$work/lists" '
     function mean(k) { return bad[k] ? "nan" : sprintf("%.4f", sum[k] / n[k]) }
     function error(k) { return bad[k] || n[k] < 2 ? "-" : sprintf("%.4f", sqrt((sq[k] - sum[k] ^ 2 / n[k]) / (n[k] - 1) / n[k])) }
-    function take(k, x) { n[k]++; if (x !~ /^[0-9.-]+$/) bad[k] = 1; sum[k] += x; sq[k] += x * x }
+    function take(k, x) { n[k]++; if (x !~ /^-?[0-9]/) bad[k] = 1; sum[k] += x; sq[k] += x * x }
     function list(k, name,    t, i) {
         if (bad[k] || sum[k] / n[k] > 1.1 * sum["before 0 1"] / n["before 0 1"]) return ""
         for (i = 0; i < batches; i++) t = t (i ? ", " : "") loss[k, i]

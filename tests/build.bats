@@ -16,6 +16,16 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     [ "$(cut -d' ' -f2 <<< "$output" | sort -u | wc -l)" -eq 1 ]
 }
 
+# Its relocations would take ten times as long as the rest of a start.
+@test "gpt-train starts without cuBLASLt, and --version says that it is not there" {
+    needs cuda
+    touch libcublasLt.so.13 libcublasLt.so.12
+    run --separate-stderr env LD_LIBRARY_PATH="$PWD" "$GPT_BIN/gpt-train" --version
+    [ "$status" -eq 0 ]
+    [[ $output = *$'\ncuBLASLt: none\n'* ]]
+    [[ $("$GPT_BIN/gpt-train" --version) =~ cuBLASLt:\ [1-9][0-9]*[.][0-9] ]]
+}
+
 # A store in single words halves an Adam's speed on a GPU, and its bits are the same.
 @test "Adam's kernels for one parameter store eight elements with wide stores" {
     flags=$GPT_BIN/../nvcc-flags

@@ -764,7 +764,11 @@ const struct gpu_software *ops_cuda_software(void)
         snprintf(s.driver, sizeof s.driver, "none");
     else if (!module_version(s.driver, sizeof s.driver))
         snprintf(s.driver, sizeof s.driver, "CUDA %s", cuda);
-    snprintf(s.cublaslt, sizeof s.cublaslt, "%zu.%zu.%zu", lt / 10000, lt % 10000 / 100, lt % 100);
+    if (!lt)
+        snprintf(s.cublaslt, sizeof s.cublaslt, "none");
+    else
+        snprintf(s.cublaslt, sizeof s.cublaslt, "%zu.%zu.%zu", lt / 10000, lt % 10000 / 100,
+                 lt % 100);
     snprintf(s.nccl, sizeof s.nccl, "none");
     if (ncclGetVersion && ncclGetVersion(&nccl) == 0)
         snprintf(s.nccl, sizeof s.nccl, "%d.%d.%d", nccl / 10000, nccl % 10000 / 100, nccl % 100);

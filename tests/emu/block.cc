@@ -370,7 +370,7 @@ static void fiber_begin(fiber *f, block *b, int number)
     f->waits = NULL;
     f->products.clear(), f->groups.clear();
     f->copies.clear(), f->copy_groups.clear();
-    f->store_groups = 0;
+    f->issued = 0, f->store_groups = 0;
     /* Tops are spread over the sets of the cache. */
     void **top = (void **)((char *)f->stack + STACK - 64 - (f - fibers.data()) % 32 * 192);
     *--top = NULL; /* where fiber_main would return to */
@@ -381,8 +381,10 @@ static void fiber_begin(fiber *f, block *b, int number)
 
 static void block_begin(block *b, uint3 index, int rank, size_t dynamic, int threads)
 {
+    static unsigned run;
     b->index = index;
     b->rank = rank;
+    b->run = ++run;
     b->alive = threads;
     if (!b->window)
         b->window = (char *)map_pages(WINDOW), b->used = b->dynamic_at = WINDOW;

@@ -23,6 +23,7 @@ struct product_job {
     int n;
     bool add, ta, tb, rows;
     product_type type;
+    unsigned number; /* of the thread's products */
     uint64_t a, b;
     float row[2][32];
 };
@@ -43,6 +44,7 @@ struct fiber {
     const char *waits, *file; /* what for, NULL: not; where */
     int line;
     uint64_t what; /* barrier, parity and so on */
+    unsigned issued; /* products */
     std::vector<product_job> products;
     std::vector<size_t> groups; /* products in each committed group, oldest first */
     std::vector<thread_copy> copies; /* its own, not done yet */
@@ -73,6 +75,7 @@ struct meeting {
 struct block {
     uint3 index;
     int rank, alive;
+    unsigned run; /* counts the blocks that have run */
     char *window; /* its shared memory: WINDOW bytes, then none */
     uint32_t dynamic_at, used; /* dynamic memory ends the window */
     std::vector<variable> variables;

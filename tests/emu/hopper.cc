@@ -366,20 +366,42 @@ struct operand {
 /* Columns that are summed at once. */
 typedef float eight __attribute__((vector_size(32), may_alias));
 
+/* The columns of b that a lane has, which are those of every fourth lane of four warps. */
+struct columns {
+    unsigned run;
+    product_job of;
+    alignas(eight) float x[32][64];
+};
+/* Reads them once for the group, of some products that its threads have not all done. */
+static const columns &columns_of(const product_job &j, int depth)
+{
+    enum { GROUPS = 16, PRODUCTS = 8 };
+    static columns all[GROUPS][PRODUCTS][4];
+    const block *b = now->block;
+    int lane = now->lane, n = j.n / 2;
+    columns &own = all[(b->rank * 8 + now->number / 128) % GROUPS][j.number % PRODUCTS][lane % 4];
+
+    if (own.run == b->run && own.of.number == j.number && own.of.b == j.b && own.of.n == j.n &&
+        own.of.tb == j.tb && own.of.type == j.type)
+        return own;
+    own.run = b->run, own.of = j;
+    operand ob(now->block, j.b, j.tb, 2 * j.n, j.type);
+    for (int c = 0; c < n; c++)
+        ob.row(&own.x[0][c], 64, c / 2 * 8 + lane % 4 * 2 + c % 2);
+    for (int c = n; c % 8; c++)
+        for (int k = 0; k < depth; k++)
+            own.x[k][c] = 0;
+    return own;
+}
+
 /* Columns 8 q + 2 (lane % 4) + e of the warp's rows 8 h + lane / 4. */
 static void run_product(const product_job &j)
 {
     int lane = now->lane, warp = now->number % 128 / WARP, columns = j.n / 2,
         depth = j.type >= PRODUCT_E4M3 ? 32 : 16;
     float a[2][32];
-    alignas(eight) float b[32][128];
-    operand ob(now->block, j.b, j.tb, 2 * j.n, j.type);
+    const struct columns &b = columns_of(j, depth);
 
-    for (int c = 0; c < columns; c++)
-        ob.row(&b[0][c], 128, c / 2 * 8 + lane % 4 * 2 + c % 2);
-    for (int c = columns; c % 8; c++)
-        for (int k = 0; k < depth; k++)
-            b[k][c] = 0;
     if (j.rows) {
         for (int h = 0; h < 2; h++)
             memcpy(a[h], j.row[h], sizeof j.row[h]);
@@ -394,7 +416,7 @@ static void run_product(const product_job &j)
         for (int c = 0; c < columns; c += 8) {
             eight sum = {};
             for (int k = 0; k < depth; k++)
-                sum += a[h][k] * *(const eight *)&b[k][c];
+                sum += a[h][k] * *(const eight *)&b.x[k][c];
             for (int i = 0; i < 8 && c + i < columns; i++) {
                 float *d = &j.d[(c + i) / 2 * 4 + 2 * h + i % 2];
                 *d = j.add ? *d + sum[i] : sum[i];
@@ -418,7 +440,7 @@ static void take_rows(product_job &j, int i, const uint64_t *lanes)
 void product(float *d, int n, const uint32_t *rows, uint64_t a, uint64_t b, bool add, bool ta,
              bool tb, product_type type)
 {
-    product_job j = { d, n, add, ta, tb, rows != NULL, type, a, b, {} };
+    product_job j = { d, n, add, ta, tb, rows != NULL, type, now->issued++, a, b, {} };
     for (uint64_t descriptor : { a, b })
         if (descriptor && descriptor >> 62 != 1 && descriptor >> 62 != 2)
             fail("an operand without swizzle");

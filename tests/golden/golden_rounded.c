@@ -17,10 +17,20 @@ static uint64_t drawn;
  * bias, and another one for each seed; its variance is twice that of rounding to nearest. */
 static void rounded(struct tensor t)
 {
-    float *x = t.data;
-    for (int64_t i = 0; x && i < tensor_count(t); i++) {
-        uint32_t up = rng.seed ? (uint32_t)(65536 * rng_uniform(&rng, drawn++)) : 0;
-        x[i] = rng.seed ? f32_from_bits((f32_bits(x[i]) + up) & 0xffff0000u) : bf16_round(x[i]);
+    enum { PIECE = 256 };
+    float *x = t.data, draw[PIECE];
+    int64_t n = x ? tensor_count(t) : 0;
+    for (int64_t i = 0; i < n; i += PIECE, x += PIECE) {
+        int some = n - i < PIECE ? (int)(n - i) : PIECE;
+        if (!rng.seed) {
+            for (int k = 0; k < some; k++)
+                x[k] = bf16_round(x[k]);
+            continue;
+        }
+        rng_uniforms(&rng, drawn, some, draw);
+        drawn += (uint64_t)some;
+        for (int k = 0; k < some; k++)
+            x[k] = f32_from_bits((f32_bits(x[k]) + (uint32_t)(65536 * draw[k])) & 0xffff0000u);
     }
 }
 
