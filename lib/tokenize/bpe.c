@@ -465,7 +465,7 @@ size_t bpe_encode(struct bpe *b, const char *text, size_t len, bool more, uint16
         return 0;
     pretoken_init(&p, text, len, more);
     for (size_t at = 0; at < len; at += 64) {
-        n += put_bits(pretoken_block(&p) | (at == 0), at, start + n);
+        n += put_bits(pretoken_block(&p), at, start + n);
         if (n > BATCH) {
             out = put_batch(b, s, start, BATCH, out);
             n -= BATCH;
