@@ -165,13 +165,14 @@ void pretoken_init(struct pretoken *p, const char *text, size_t n, bool more)
     p->text = (const unsigned char *)text;
     p->n = n;
     p->more = more;
+    p->set = 1; /* the first byte */
 }
 
 uint64_t pretoken_block(struct pretoken *p)
 {
     size_t left = p->n - p->at;
     uint64_t valid = left >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << left) - 1;
-    uint64_t S, L, N, O, before_S, next_S, starts, single = ~UINT64_C(0), last = 0;
+    uint64_t S, next_S, a, b, change, starts, single = ~UINT64_C(0), last = 0;
     struct masks m;
 
     classify(p->text + p->at, &m);
@@ -179,10 +180,10 @@ uint64_t pretoken_block(struct pretoken *p)
     if (m.high | (uint64_t)p->spill)
         last = classify_high(p, &m, &single);
     S = m.space & valid;
-    L = m.letter & valid;
-    N = m.number & valid;
-    O = ~(S | L | N) & valid;
-    before_S = S << 1 | p->space;
+    /* Two bits tell the four classes apart; white space has neither. */
+    a = ~(m.space | m.letter) & valid;
+    b = ~(m.space | m.number) & valid;
+    change = (a ^ (a << 1 | p->a)) | (b ^ (b << 1 | p->b));
     next_S = S >> 1;
     if (left > 64) {
         unsigned c = p->text[p->at + 64];
@@ -194,20 +195,15 @@ uint64_t pretoken_block(struct pretoken *p)
     } else if (!p->more) {
         next_S |= UINT64_C(1) << (left - 1); /* the end is no start */
     }
-    /* White space: where a run begins, and its last character. Else: after
-     * white space that is no leading space, and where the class changes. */
-    starts = (S & ~before_S) | (S & ~next_S & single) | last |
-             (~S & before_S & ~(m.sp << 1 | p->sp)) | (L & ~(L << 1 | p->letter) & ~before_S) |
-             (N & ~(N << 1 | p->number) & ~before_S) | (O & ~(O << 1 | p->other) & ~before_S);
+    /* Where the class changes, except behind a leading space, and the last white space of a run. */
+    starts = (change & (S | ~(m.sp << 1 | p->sp))) | (S & ~next_S & single) | last;
     starts = (starts & ~p->clear) | p->set;
     p->clear = p->set = 0;
     if (m.apostrophe)
         starts = contractions(p, starts & valid, m.apostrophe);
-    p->space = S >> 63 & 1;
-    p->letter = L >> 63 & 1;
-    p->number = N >> 63 & 1;
-    p->other = O >> 63 & 1;
-    p->sp = m.sp >> 63 & 1;
+    p->a = a >> 63;
+    p->b = b >> 63;
+    p->sp = m.sp >> 63;
     p->at += 64;
     return starts & valid;
 }

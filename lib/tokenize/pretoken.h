@@ -30,8 +30,8 @@ struct pretoken {
     const unsigned char *text;
     size_t n, at; /* at: the next block */
     bool more; /* a character that is no space follows the text */
-    uint8_t space, letter, number, other, sp; /* class of the byte before the block, as bit 0 */
-    uint64_t set, clear; /* what a contraction left for the next block */
+    uint64_t a, b, sp; /* the byte before the block: the two bits of its class; a space */
+    uint64_t set, clear; /* starts, and what is none, known before the next block is read */
     int spill, spill_class; /* bytes of a character that began in the block before */
 };
 
