@@ -141,7 +141,7 @@ void packed_product(struct cuda_ops *c, float *out, int64_t ld, int64_t stride,
         };
         if (add || k > first)
             g.add = g.out;
-        g.factors = factors;
+        g.factors = factors, g.alone = true;
         g.lda = a.row(), g.ldb = b.row(), g.ldo = ld;
         g.batch = n;
         g.stride_a = a.row() * a.rows, g.stride_b = b.row() * b.rows, g.stride_out = stride;
