@@ -457,15 +457,13 @@ static void gram_of_factor(const struct group &g, float *to, const float *x,
 
 /* -- a turn ---------------------------------------------------------------------------------------- */
 
-/* to = x's lower half on both sides, its diagonal less 1, or, with lift, lines and columns multiplied by that, and
- * the diagonal less the matrix's number. */
+/* to = x's lower half on both sides, lines and columns multiplied by `over`, its diagonal less the matrix's lift. */
 static __global__ void __launch_bounds__(THREADS)
     mirror(float *to, const float *x, const float *lift, const float *over, int k,
            const struct step_gate *gate)
 {
     __shared__ float tile[32][33];
     int r0 = blockIdx.y * 32, c0 = blockIdx.x * 32;
-    float less = lift ? lift[blockIdx.z] : 1;
     if ((gate && gate->skip) || c0 > r0)
         return;
     to += (int64_t)blockIdx.z * k * k, x += (int64_t)blockIdx.z * k * k;
@@ -473,14 +471,13 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = threadIdx.x; i < 1024; i += THREADS) {
         int r = r0 + i / 32, c = c0 + i % 32;
         bool inside = r < k && c < k && c <= r;
-        float at = inside ? x[(int64_t)r * k + c] : 0;
-        tile[i / 32][i % 32] = inside && lift ? at * over[r] * over[c] : at;
+        tile[i / 32][i % 32] = inside ? x[(int64_t)r * k + c] * over[r] * over[c] : 0;
     }
     __syncthreads();
     for (int i = threadIdx.x; i < 1024; i += THREADS) {
         int a = i / 32, b = i % 32, r = r0 + a, c = c0 + b;
         if (r < k && c < k && c <= r)
-            to[(int64_t)r * k + c] = tile[a][b] - (r == c ? less : 0);
+            to[(int64_t)r * k + c] = tile[a][b] - (r == c ? lift[blockIdx.z] : 0);
         if (c0 + a < k && r0 + b < k && c0 + a < r0 + b)
             to[(int64_t)(c0 + a) * k + r0 + b] = tile[b][a];
     }
@@ -494,16 +491,6 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * THREADS)
         q[i] = x[i];
-}
-
-static void launch_mirror(const struct group &g, float *to, const float *x, const float *lift,
-                          const struct step_gate *gate)
-{
-    if (g.c->failed)
-        return;
-    mirror<<<dim3(div_up(g.k, 32), div_up(g.k, 32), g.n), THREADS, 0, g.c->stream>>>(
-        to, x, lift, g.rows.over, g.k, gate);
-    CUDA_LAUNCHED(g.c);
 }
 
 /* x1 <- q' s q of a dense s, of whose lines' sizes nothing is known. */
@@ -531,9 +518,10 @@ static void clean(const struct group &g, const struct packed &one, const struct 
 {
     struct cuda_ops *c = g.c;
     gram_of_basis(g);
-    launch_mirror(g, g.x1, g.x2, NULL, NULL);
+    struct unpacked from = { g.x2, g.k, g.stride, g.k, g.k };
+    from.gram = true;
     pack(c, one, 0, 0, { g.x0, g.k, g.stride, g.k, g.k }, g.n);
-    pack(c, e, 0, 0, { g.x1, g.k, g.stride, g.k, g.k, true }, g.n);
+    pack(c, e, 0, 0, from, g.n);
     packed_product(c, g.x0, g.k, g.stride, one, 0, g.k, e, 0, g.k, 0, one.chunks, -0.5f, true, g.n);
 }
 
@@ -607,7 +595,11 @@ static void turn_group(const struct group &g, const struct side *sides, int coun
     gram_of_factor(g, g.x2, g.x1, g.columns, g.rows);
     for (int i = 0; i < count; i++) {
         struct group h = part_of(g, sides[i]);
-        launch_mirror(h, sides[i].s, h.x2, h.lift, t->gate);
+        if (c->failed)
+            return;
+        mirror<<<dim3(div_up(g.k, 32), div_up(g.k, 32), h.n), THREADS, 0, c->stream>>>(
+            sides[i].s, h.x2, h.lift, h.rows.over, g.k, t->gate);
+        CUDA_LAUNCHED(c);
     }
     orthogonal(g);
     for (int i = 0; i < count && !c->failed; i++) {
