@@ -1,7 +1,7 @@
 /* multiply.cu - products of matrices that a rule's stages need in f32.
  *
  * Contract: op_list.h, optimizers.md 4.8. Both operands are packed in f16x3, their rows scaled to norms from 1 to 2
- * (split.h), one product for all matrices, some at a time; a pass over c behind it takes scales back, and does what is
+ * (split.h), a basis' as they are, one product for all matrices, some at a time; a pass over c behind it takes scales back, and does what is
  * said of c. Of a matrix by itself the lower half is made, in rows of 384. FLOPs: 2 R C k in f32, half that of a matrix
  * by itself, three times that in f16. c differs from the C reference's by the order of sums, and by 2^-22 of a
  * product's operands.
@@ -14,7 +14,7 @@ enum { THREADS = 256, WIDE = 384, TILE = 32 };
 
 struct towards {
     const float *blend, *whole, *over_row,
-        *over_col; /* over: scales of (rows) and (cols) a matrix */
+        *over_col; /* over: scales of (rows) and (cols) a matrix, or NULL: 1 */
     float diagonal;
     bool sum, symmetric; /* symmetric: t holds the lower half alone */
     const struct step_gate *gate;
@@ -36,8 +36,8 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ float tile[TILE][TILE + 1];
     int r0 = blockIdx.y * TILE, c0 = blockIdx.x * TILE;
     int64_t base = (int64_t)blockIdx.z * rows * cols;
-    const float *over_row = m.over_row + (int64_t)blockIdx.z * rows;
-    const float *over_col = m.over_col + (int64_t)blockIdx.z * cols;
+    const float *over_row = m.over_row ? m.over_row + (int64_t)blockIdx.z * rows : NULL;
+    const float *over_col = m.over_col ? m.over_col + (int64_t)blockIdx.z * cols : NULL;
     float blend = m.blend ? *m.blend : 1;
 
     if ((m.gate && m.gate->skip) || (m.symmetric && c0 > r0))
@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(THREADS)
         if (row >= rows || col >= cols)
             continue;
         int64_t at = base + (int64_t)row * cols + col;
-        float x = t[at] * over_row[row] * over_col[col];
+        float x = t[at] * (over_row ? over_row[row] : 1) * (over_col ? over_col[col] : 1);
         tile[i / TILE][i % TILE] = x;
         if (!m.symmetric || col <= row)
             finish_one(c + at, x, blend, row == col, m);
@@ -63,6 +63,16 @@ static __global__ void __launch_bounds__(THREADS)
             finish_one(c + base + (int64_t)row * cols + col, tile[i % TILE][i / TILE], blend, false,
                        m);
     }
+}
+
+/* Scales an operand's rows, which a basis need not be. */
+static void scale(struct cuda_ops *c, const struct scales &to, struct unpacked *from, bool basis,
+                  int n)
+{
+    if (basis)
+        return;
+    scale_rows(c, to, *from, n);
+    from->by_row = to.by, from->by_stride = from->rows;
 }
 
 void gpu_multiply(struct ops *o, struct tensor out, struct tensor a, struct tensor b, int n,
@@ -103,8 +113,7 @@ void gpu_multiply(struct ops *o, struct tensor out, struct tensor a, struct tens
         struct unpacked fb = {
             (const float *)b.data + first * size_b, m->tb ? k : cols, size_b, cols, k, !m->tb
         };
-        scale_rows(c, scales[0], fa, some);
-        fa.by_row = scales[0].by, fa.by_stride = rows;
+        scale(c, scales[0], &fa, m->basis_a, some);
         if (symmetric) {
             pack_both(c, pa, pb, 0, 0, fa, some);
             for (int r = 0; r < rows; r += WIDE) {
@@ -114,18 +123,21 @@ void gpu_multiply(struct ops *o, struct tensor out, struct tensor a, struct tens
             }
         } else {
             pack(c, pa, 0, 0, fa, some);
-            scale_rows(c, scales[1], fb, some);
-            fb.by_row = scales[1].by, fb.by_stride = cols;
+            scale(c, scales[1], &fb, m->basis_b, some);
             pack(c, pb, 0, 0, fb, some);
             packed_product(c, t, cols, count, pa, 0, rows, pb, 0, cols, 0, pa.chunks, alpha, false,
                            some);
         }
         if (c->failed)
             return;
-        struct towards how = { m->blend,           m->whole ? m->whole + first : NULL,
-                               scales[0].over,     scales[!symmetric].over,
-                               (float)m->diagonal, m->sum,
-                               symmetric,          m->gate };
+        struct towards how = { m->blend,
+                               m->whole ? m->whole + first : NULL,
+                               m->basis_a ? NULL : scales[0].over,
+                               m->basis_b ? NULL : scales[!symmetric].over,
+                               (float)m->diagonal,
+                               m->sum,
+                               symmetric,
+                               m->gate };
         finish<<<dim3(div_up(cols, TILE), div_up(rows, TILE), some), THREADS, 0, c->stream>>>(
             to, t, rows, cols, how);
         CUDA_LAUNCHED(c);

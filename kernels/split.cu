@@ -17,17 +17,21 @@ static __global__ void __launch_bounds__(THREADS)
     const float *by_row = from.by_row + (int64_t)blockIdx.z * from.by_stride;
     const float *by_col = from.by_col + (int64_t)blockIdx.z * from.by_stride;
     const int *order = from.order + (int64_t)blockIdx.z * from.by_stride;
+    bool turned = from.turned || (from.gram && first_col > first_row);
 
 #pragma unroll
     for (int e = 0; e < ROWS * CHUNK / THREADS; e++) {
         int i = e * THREADS + threadIdx.x;
-        int r = from.turned ? i % ROWS : i / CHUNK, k = from.turned ? i / ROWS : i % CHUNK;
+        int r = turned ? i % ROWS : i / CHUNK, k = turned ? i / ROWS : i % CHUNK;
         int row = first_row + r, col = first_col + k;
         bool inside = row < from.rows && col < from.cols;
         if (from.lower)
-            inside = inside && (from.turned ? row <= col : col <= row);
+            inside = inside && (turned ? row <= col : col <= row);
         int source = from.order && inside ? order[col] : col;
-        float at = inside ? x[from.turned ? col * from.ld + row : row * from.ld + source] : 0;
+        bool across = turned || (from.gram && col > row);
+        float at = inside ? x[across ? col * from.ld + row : row * from.ld + source] : 0;
+        if (from.gram && row == col)
+            at -= inside;
         if (from.by_row && inside)
             at *= by_row[row];
         if (from.by_col && inside)
@@ -141,7 +145,7 @@ void packed_product(struct cuda_ops *c, float *out, int64_t ld, int64_t stride,
         };
         if (add || k > first)
             g.add = g.out;
-        g.factors = factors;
+        g.factors = factors, g.alone = true;
         g.lda = a.row(), g.ldb = b.row(), g.ldo = ld;
         g.batch = n;
         g.stride_a = a.row() * a.rows, g.stride_b = b.row() * b.rows, g.stride_out = stride;

@@ -12,8 +12,8 @@
  *     pack(c, b, 0, 0, { y, ldy, stride, cols, k, true }, n);    // y' of y (k,cols)
  *     packed_product(c, out, ldo, stride, a, 0, rows, b, 0, cols, 0, a.chunks, 1, false, n);
  *
- * By cuBLASLt, so in the trunk alone; sums of more than 384 additions of tensor cores, 16 columns each, are added up in
- * f32 outside of them.
+ * By cuBLASLt without workspace, so in branches too; sums of more than 384 additions of tensor cores, 16 columns each,
+ * are added up in f32 outside of them.
  */
 #ifndef KERNELS_SPLIT_H
 #define KERNELS_SPLIT_H
@@ -66,6 +66,7 @@ struct unpacked {
         *by_col; /* NULL, or numbers that op(x)'s rows and columns are multiplied by */
     int64_t by_stride; /* from one matrix's numbers, and order, to the next one's */
     const int *order; /* NULL, or which of x's columns each is; not turned */
+    bool gram; /* x's lower half stands for both, and I is taken off */
 };
 
 /* Powers of two that lines are multiplied by, and their reciprocals: a number a line. */

@@ -4,8 +4,8 @@
  * G' G = H H', q = G H^-T, and H' H = q' S q is the next S; the basis Q q is Q G H^-T. Products are packed ones (split.h),
  * f16x3 of lines that powers of two have scaled to sizes near 1: S by its diagonal, so that rows of G have norms from 1
  * to 2, factors' columns, of which Gram matrices are made, by their norms, so that T and its factor have such rows, too.
- * What comes of a dense S is in bf16x6, products by diagonal blocks' inverses in f32. Some matrices at a time, for which
- * the launches are
+ * What comes of a dense S is in bf16x6, products by diagonal blocks' inverses in f32. Some matrices at a time, a part of
+ * them in each branch, so that products of one part fill the GPU while a block of another part is factored. Launches are
  *     order          the falling diagonal's order, lines' scales, and the least pivot of each line
  *     gather         S and v in that order; Q comes to it where it is packed
  *     cholesky       columns of 128 from the left: products of what is factored, for 384 columns at a time and inside of
@@ -275,7 +275,33 @@ struct column {
     int row0, chunk0;
 };
 
-/* x <- x inverse', and packs it. A block has TALL rows, a thread 4 x 8 numbers. FLOPs: 2 PANEL^2 a row, in f32. */
+/* Adds to a thread's 4 x COLS last numbers what a half of the sum, from line `first` on, gives. */
+template <int COLS>
+__device__ __forceinline__ void add_products(float (&sum)[4][8], const float *rows,
+                                             const float *inverse, int first)
+{
+#pragma unroll 4
+    for (int k = first; k < first + PANEL / 2; k += 4) {
+        float a[4][4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            *(float4 *)a[i] = *(const float4 *)(rows + i * TALL_LD + k);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float b[8];
+            if (COLS == 8)
+                *(float4 *)b = *(const float4 *)(inverse + (k + e) * PANEL);
+            *(float4 *)(b + 4) = *(const float4 *)(inverse + (k + e) * PANEL + PANEL / 2);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int c = 8 - COLS; c < 8; c++)
+                    sum[i][c] = fmaf(a[i][e], b[c], sum[i][c]);
+        }
+    }
+}
+
+/* x <- x inverse', and packs it. A block has TALL rows, a thread 4 x 8 numbers. FLOPs: 3/2 PANEL^2 a row, in f32. */
 static __global__ void __launch_bounds__(THREADS, 2) by_inverse(struct column m)
 {
     extern __shared__ __align__(16) float tile[]; /* (TALL,TALL_LD) of x, (PANEL,PANEL) */
@@ -297,24 +323,8 @@ static __global__ void __launch_bounds__(THREADS, 2) by_inverse(struct column m)
             ((float4 *)inv)[i] = ((const float4 *)inverse)[i];
         __syncthreads();
         float sum[4][8] = {};
-#pragma unroll 4
-        for (int k = 0; k < PANEL; k += 4) {
-            float a[4][4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                *(float4 *)a[i] = *(const float4 *)(tile + (r0 + i) * TALL_LD + k);
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float b[8];
-                *(float4 *)b = *(const float4 *)(inv + (k + e) * PANEL + c0);
-                *(float4 *)(b + 4) = *(const float4 *)(inv + (k + e) * PANEL + PANEL / 2 + c0);
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-#pragma unroll
-                    for (int c = 0; c < 8; c++)
-                        sum[i][c] = fmaf(a[i][e], b[c], sum[i][c]);
-            }
-        }
+        add_products<8>(sum, tile + r0 * TALL_LD, inv + c0, 0);
+        add_products<4>(sum, tile + r0 * TALL_LD, inv + c0, PANEL / 2); /* rest: zeros */
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -447,15 +457,13 @@ static void gram_of_factor(const struct group &g, float *to, const float *x,
 
 /* -- a turn ---------------------------------------------------------------------------------------- */
 
-/* to = x's lower half on both sides, its diagonal less 1, or, with lift, lines and columns multiplied by that, and
- * the diagonal less the matrix's number. */
+/* to = x's lower half on both sides, lines and columns multiplied by `over`, its diagonal less the matrix's lift. */
 static __global__ void __launch_bounds__(THREADS)
     mirror(float *to, const float *x, const float *lift, const float *over, int k,
            const struct step_gate *gate)
 {
     __shared__ float tile[32][33];
     int r0 = blockIdx.y * 32, c0 = blockIdx.x * 32;
-    float less = lift ? lift[blockIdx.z] : 1;
     if ((gate && gate->skip) || c0 > r0)
         return;
     to += (int64_t)blockIdx.z * k * k, x += (int64_t)blockIdx.z * k * k;
@@ -463,14 +471,13 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = threadIdx.x; i < 1024; i += THREADS) {
         int r = r0 + i / 32, c = c0 + i % 32;
         bool inside = r < k && c < k && c <= r;
-        float at = inside ? x[(int64_t)r * k + c] : 0;
-        tile[i / 32][i % 32] = inside && lift ? at * over[r] * over[c] : at;
+        tile[i / 32][i % 32] = inside ? x[(int64_t)r * k + c] * over[r] * over[c] : 0;
     }
     __syncthreads();
     for (int i = threadIdx.x; i < 1024; i += THREADS) {
         int a = i / 32, b = i % 32, r = r0 + a, c = c0 + b;
         if (r < k && c < k && c <= r)
-            to[(int64_t)r * k + c] = tile[a][b] - (r == c ? less : 0);
+            to[(int64_t)r * k + c] = tile[a][b] - (r == c ? lift[blockIdx.z] : 0);
         if (c0 + a < k && r0 + b < k && c0 + a < r0 + b)
             to[(int64_t)(c0 + a) * k + r0 + b] = tile[b][a];
     }
@@ -484,16 +491,6 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * THREADS)
         q[i] = x[i];
-}
-
-static void launch_mirror(const struct group &g, float *to, const float *x, const float *lift,
-                          const struct step_gate *gate)
-{
-    if (g.c->failed)
-        return;
-    mirror<<<dim3(div_up(g.k, 32), div_up(g.k, 32), g.n), THREADS, 0, g.c->stream>>>(
-        to, x, lift, g.rows.over, g.k, gate);
-    CUDA_LAUNCHED(g.c);
 }
 
 /* x1 <- q' s q of a dense s, of whose lines' sizes nothing is known. */
@@ -521,9 +518,10 @@ static void clean(const struct group &g, const struct packed &one, const struct 
 {
     struct cuda_ops *c = g.c;
     gram_of_basis(g);
-    launch_mirror(g, g.x1, g.x2, NULL, NULL);
+    struct unpacked from = { g.x2, g.k, g.stride, g.k, g.k };
+    from.gram = true;
     pack(c, one, 0, 0, { g.x0, g.k, g.stride, g.k, g.k }, g.n);
-    pack(c, e, 0, 0, { g.x1, g.k, g.stride, g.k, g.k, true }, g.n);
+    pack(c, e, 0, 0, from, g.n);
     packed_product(c, g.x0, g.k, g.stride, one, 0, g.k, e, 0, g.k, 0, one.chunks, -0.5f, true, g.n);
 }
 
@@ -597,7 +595,11 @@ static void turn_group(const struct group &g, const struct side *sides, int coun
     gram_of_factor(g, g.x2, g.x1, g.columns, g.rows);
     for (int i = 0; i < count; i++) {
         struct group h = part_of(g, sides[i]);
-        launch_mirror(h, sides[i].s, h.x2, h.lift, t->gate);
+        if (c->failed)
+            return;
+        mirror<<<dim3(div_up(g.k, 32), div_up(g.k, 32), h.n), THREADS, 0, c->stream>>>(
+            sides[i].s, h.x2, h.lift, h.rows.over, g.k, t->gate);
+        CUDA_LAUNCHED(c);
     }
     orthogonal(g);
     for (int i = 0; i < count && !c->failed; i++) {
@@ -609,50 +611,64 @@ static void turn_group(const struct group &g, const struct side *sides, int coun
     }
 }
 
+/* Returns the bytes of workspace of a basis of k lines. */
+static size_t basis_bytes(int k, enum split_order a, enum split_order b)
+{
+    size_t square = cuda_round(4 * (size_t)k * k), line = cuda_round(4 * (size_t)k);
+    return 3 * square + 6 * line + cuda_round(4) + packed_bytes(1, k, k, a) +
+           packed_bytes(1, k, k, b) + (div_up(k, PANEL) + 1) * cuda_round(4 * PANEL * PANEL);
+}
+
+/* Returns a group of n bases of k lines in as many times basis_bytes. */
+static struct group cut_group(struct cuda_ops *c, char *at, int n, int k, enum split_order a,
+                              enum split_order b)
+{
+    struct group g = { c, n, k, (int64_t)k * k };
+    size_t square = cuda_round(4 * (size_t)g.stride) * n, line = cuda_round(4 * (size_t)k) * n;
+    size_t panel = cuda_round(4 * PANEL * PANEL) * n;
+    for (float **x : { &g.x0, &g.x1, &g.x2 })
+        *x = (float *)cuda_cut(&at, square);
+    for (float **x : { &g.bound, &g.rows.by, &g.rows.over, &g.columns.by, &g.columns.over })
+        *x = (float *)cuda_cut(&at, line);
+    g.order = (int *)cuda_cut(&at, line);
+    g.lift = (float *)cuda_cut(&at, cuda_round(4) * n);
+    g.a = packed_cut(&at, n, k, k, a), g.b = packed_cut(&at, n, k, k, b);
+    g.dense_a = g.a, g.dense_b = g.b;
+    g.a.order = PAIR_A, g.b.order = PAIR_B;
+    g.inverse = (float *)cuda_cut(&at, div_up(k, PANEL) * panel);
+    g.panel = (float *)cuda_cut(&at, panel);
+    return g;
+}
+
 void gpu_turn(struct ops *o, struct tensor q_of, struct tensor s_of, int n,
               const struct basis_turn *t)
 {
     struct cuda_ops *c = cuda_of(o);
-    int k = (int)q_of.cols, blocks = div_up(k, PANEL);
+    int k = (int)q_of.cols, sides = t->other_q.data ? 2 : 1;
     int rows = (int)(t->v.rows / n), cols = (int)t->v.cols;
-    int64_t stride = (int64_t)k * k;
     assert(q_of.rows == (int64_t)n * k && tensor_count(s_of) == tensor_count(q_of));
     if (c->failed || q_of.rows == 0 ||
         !CUDA_NEED(c, q_of.dtype == DT_F32 && s_of.dtype == DT_F32, "bases must be f32"))
         return;
-    size_t square = cuda_round(4 * (size_t)stride), line = cuda_round(4 * (size_t)k);
-    size_t panel = cuda_round(4 * PANEL * PANEL);
     enum split_order order_a = t->dense ? SPLIT_A : PAIR_A, order_b = t->dense ? SPLIT_B : PAIR_B;
-    size_t each = 3 * square + 6 * line + cuda_round(4) + packed_bytes(1, k, k, order_a) +
-                  packed_bytes(1, k, k, order_b) + (blocks + 1) * panel;
-    int sides = t->other_q.data ? 2 : 1, many = split_at_once(n * sides, each);
-    char *at = (char *)cuda_workspace(c, each * many);
-    if (!at)
-        return;
-    struct group g = { c, 0, k, stride };
-    for (float **x : { &g.x0, &g.x1, &g.x2 })
-        *x = (float *)cuda_cut(&at, square * many);
-    for (float **x : { &g.bound, &g.rows.by, &g.rows.over, &g.columns.by, &g.columns.over })
-        *x = (float *)cuda_cut(&at, line * many);
-    g.order = (int *)cuda_cut(&at, line * many);
-    g.lift = (float *)cuda_cut(&at, cuda_round(4) * many);
-    g.a = packed_cut(&at, many, k, k, order_a), g.b = packed_cut(&at, many, k, k, order_b);
-    g.dense_a = g.a, g.dense_b = g.b;
-    g.a.order = PAIR_A, g.b.order = PAIR_B;
-    g.inverse = (float *)cuda_cut(&at, blocks * panel * many);
-    g.panel = (float *)cuda_cut(&at, panel * many);
-    int at_once = many == n * sides ? sides : 1; /* sides */
-    float *q[2] = { (float *)q_of.data, (float *)t->other_q.data };
-    float *s[2] = { (float *)s_of.data, (float *)t->other_s.data };
-    for (int side = 0; side < sides; side += at_once)
-        for (int first = 0; first < n && !c->failed; first += many) {
-            int some = n - first < many ? n - first : many;
-            float *v = t->v.data ? (float *)t->v.data + (int64_t)first * rows * cols : NULL;
-            struct side of[2];
-            for (int i = 0; i < at_once; i++)
-                of[i] = { q[side + i] + first * stride, s[side + i] + first * stride, i * some,
-                          some, t->right != (side + i > 0) };
-            g.n = some * at_once;
-            turn_group(g, of, at_once, v, rows, cols, t);
-        }
+    size_t each = sides * basis_bytes(k, order_a, order_b);
+    int many = split_at_once(n, each), branches = c->portable ? 1 : min((int)BRANCHES, many);
+    many = div_up(many, branches);
+    char *at = (char *)cuda_workspace(c, each * many * branches);
+    for (int first = 0, i = 0; at && first < n && !c->failed; first += many, i++) {
+        struct side of[2];
+        int some = min(many, n - first);
+        int64_t from = (int64_t)first * k * k;
+        for (int side = 0; side < sides; side++)
+            of[side] = { (float *)(side ? t->other_q : q_of).data + from,
+                         (float *)(side ? t->other_s : s_of).data + from, side * some, some,
+                         t->right != (side > 0) };
+        float *v = t->v.data ? (float *)t->v.data + (int64_t)first * rows * cols : NULL;
+        if (branches > 1)
+            o->branch(o, i % branches);
+        turn_group(cut_group(c, at + i % branches * many * each, some * sides, k, order_a, order_b),
+                   of, sides, v, rows, cols, t);
+    }
+    if (branches > 1)
+        o->join(o);
 }

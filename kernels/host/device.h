@@ -261,6 +261,7 @@ struct gemm {
     const float *factors; /* in host memory: alpha, also 0, and beta, of `add`; NULL: as above, 1 */
     int64_t lda, ldb, ldo; /* elements a row; 0: the tensor's own columns */
     bool fast; /* fp8: accumulate in the tensor cores alone */
+    bool alone; /* without workspace, so that it may stand in a branch */
     int batch; /* 0 or 1: one product; else strides below, in elements */
     int64_t stride_a, stride_b, stride_out;
 };

@@ -23,7 +23,7 @@ enum { LT_WORKSPACE = 64 << 20 };
 struct key {
     int64_t m, n, k, lda, ldb, ldo, stride_a, stride_b, stride_out;
     int32_t ta, tb, type_a, type_b, type_out, align_a, align_b, align_out;
-    int32_t add, device_scale, fast, batch;
+    int32_t add, device_scale, fast, alone, batch;
 };
 
 struct plan {
@@ -127,7 +127,7 @@ static struct key key_of(const struct gemm *g)
         k.align_out = alignment(g->add.data);
     k.add = g->add.data != NULL;
     k.device_scale = g->scale != NULL;
-    k.fast = g->fast;
+    k.fast = g->fast, k.alone = g->alone;
     k.batch = g->batch > 1 ? g->batch : 1;
     if (k.batch > 1)
         k.stride_a = g->stride_a, k.stride_b = g->stride_b, k.stride_out = g->stride_out;
@@ -253,7 +253,7 @@ static bool choose(struct cuda_ops *c, struct plan *p)
     const struct key *k = &p->key;
     cublasLtMatmulHeuristicResult_t found[PROPOSALS];
     cublasLtMatmulPreference_t pref;
-    uint64_t bytes = LT_WORKSPACE;
+    uint64_t bytes = k->alone ? 0 : LT_WORKSPACE;
     int n = 0;
     bool ok;
 
@@ -313,7 +313,7 @@ void cuda_gemm(struct cuda_ops *c, const struct gemm *g)
     const float *alpha_at = g->scale ? g->scale : &alpha;
     const float *beta_at = !g->scale ? &beta : g->add.data ? c->one : c->zero;
 
-    assert(c->stream == c->trunk); /* branches would share its workspace */
+    assert(g->alone || c->stream == c->trunk); /* branches would share its workspace */
     assert(!g->scale || !g->factors);
     if (c->failed || c->counting || k.m == 0 || k.n == 0)
         return;
@@ -322,5 +322,6 @@ void cuda_gemm(struct cuda_ops *c, const struct gemm *g)
         return;
     LT_TRY(c, cublasLtMatmul(c->gemm->lt, p->desc, alpha_at, g->b.data, p->a, g->a.data, p->b,
                              beta_at, g->add.data ? g->add.data : g->out.data, p->out, g->out.data,
-                             p->out, &p->algo, c->gemm->workspace, LT_WORKSPACE, c->stream));
+                             p->out, &p->algo, k.alone ? NULL : c->gemm->workspace,
+                             k.alone ? 0 : LT_WORKSPACE, c->stream));
 }

@@ -410,6 +410,7 @@ enum fit_to {
 /* A product of n matrices as multiply makes it. */
 struct multiply {
     bool ta, tb; /* the operand is transposed */
+    bool basis_a, basis_b; /* its lines have norm 1 */
     double alpha; /* of the product; 0: 1 */
     double diagonal; /* times I, added */
     const real

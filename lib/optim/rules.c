@@ -376,11 +376,11 @@ static struct tensor kept(const struct call *c, int k)
     return optim_stage_state(&c->z->p[c->i], c->chain, c->first, k);
 }
 
-/* c <- op(a) op(b). */
+/* c <- op(a) op(b) of matrices and bases, which are b if `right`, else a. */
 static void multiply(const struct call *c, struct tensor out, struct tensor a, bool ta,
-                     struct tensor b, bool tb)
+                     struct tensor b, bool tb, bool right)
 {
-    struct multiply m = { .ta = ta, .tb = tb };
+    struct multiply m = { .ta = ta, .tb = tb, .basis_a = !right, .basis_b = right };
     ops_of(c)->multiply(ops_of(c), out, a, b, matrices_of(c), &m);
 }
 
@@ -391,11 +391,11 @@ static void through_bases(const struct call *c, struct tensor to, struct tensor 
     struct tensor half = rule_of(c)->half;
 
     if (q[0].data)
-        multiply(c, half, q[0], !out, x, false);
+        multiply(c, half, q[0], !out, x, false, false);
     if (q[0].data && q[1].data)
-        multiply(c, to, half, false, q[1], out);
+        multiply(c, to, half, false, q[1], out, true);
     else if (q[1].data)
-        multiply(c, half, x, false, q[1], out);
+        multiply(c, half, x, false, q[1], out, true);
     if (!q[0].data || !q[1].data)
         ops_of(c)->copy(ops_of(c), to, half);
 }

@@ -62,7 +62,7 @@ enum {
     STAGE_WRITES = 2,
     STAGE_BEHIND = 4, /* also behind the write */
     STAGE_EACH = 8, /* reads no other element: for tables and vectors, too */
-    STAGE_PRODUCTS = 16 /* on a GPU takes the library's products, so beside no other bank */
+    STAGE_PRODUCTS = 16 /* on a GPU takes cuBLASLt, or the branches, so beside no other bank */
 };
 
 enum stage_id {

@@ -794,7 +794,7 @@ static soap_bank soap_of(int n, int64_t rows, int64_t cols)
 static void rotate(const soap_bank &b, struct tensor to, struct tensor from, bool out)
 {
     struct multiply left = {}, right = {};
-    left.ta = !out, right.tb = out;
+    left.ta = !out, right.tb = out, left.basis_a = right.basis_b = true;
     o->multiply(o, b.half, b.q[0], from, b.n, &left);
     o->multiply(o, to, b.half, b.q[1], b.n, &right);
 }
