@@ -21,14 +21,18 @@ struct f32_product {
     float alpha = 1, beta = 0, diagonal = 0; /* c = alpha by a b + beta add + diagonal I */
     const float *add = NULL; /* (m,n) */
     const float *by = NULL; /* device (count); NULL: 1 */
+    int64_t ld = 0, stride = 0; /* of all rows, and all matrices; 0: they are dense */
+    const int *only = NULL; /* device (count): a matrix is left alone where it is 0 */
+    bool lower = false; /* tiles above the diagonal are not made */
 };
 
 enum { F32_TILE = 64, F32_DEEP = 16, F32_THREADS = 256 };
 
-__device__ __forceinline__ float f32_element(const float *x, bool turned, int rows, int cols, int r,
-                                             int c)
+__device__ __forceinline__ float f32_element(const float *x, int64_t ld, bool turned, int rows,
+                                             int cols, int r, int c)
 {
-    return r < rows && c < cols ? x[turned ? (int64_t)c * rows + r : (int64_t)r * cols + c] : 0;
+    int64_t each = ld ? ld : turned ? rows : cols;
+    return r < rows && c < cols ? x[turned ? c * each + r : r * each + c] : 0;
 }
 
 /* SQUARES: in place of c, c[(z gridDim.y + y) gridDim.x + x] as double = the tile's sum of squares. */
@@ -41,16 +45,18 @@ static __global__ void __launch_bounds__(F32_THREADS) f32_make_tiles(f32_product
     int c0 = blockIdx.x * F32_TILE;
     float sum[4][4] = {};
 
-    p.a += (int64_t)blockIdx.z * p.m * p.k;
-    p.b += (int64_t)blockIdx.z * p.k * p.n;
+    if ((p.only && !p.only[blockIdx.z]) || (p.lower && blockIdx.x > blockIdx.y))
+        return;
+    p.a += blockIdx.z * (p.stride ? p.stride : (int64_t)p.m * p.k);
+    p.b += blockIdx.z * (p.stride ? p.stride : (int64_t)p.k * p.n);
     for (int k0 = 0; k0 < p.k; k0 += F32_DEEP) {
         for (int i = threadIdx.x; i < F32_TILE * F32_DEEP; i += F32_THREADS) {
             int of_a = p.turn_a ? i % F32_TILE : i / F32_DEEP,
                 k_a = p.turn_a ? i / F32_TILE : i % F32_DEEP;
             int of_b = p.turn_b ? i / F32_DEEP : i % F32_TILE,
                 k_b = p.turn_b ? i % F32_DEEP : i / F32_TILE;
-            a[k_a][of_a] = f32_element(p.a, p.turn_a, p.m, p.k, r0 + of_a, k0 + k_a);
-            b[k_b][of_b] = f32_element(p.b, p.turn_b, p.k, p.n, k0 + k_b, c0 + of_b);
+            a[k_a][of_a] = f32_element(p.a, p.ld, p.turn_a, p.m, p.k, r0 + of_a, k0 + k_a);
+            b[k_b][of_b] = f32_element(p.b, p.ld, p.turn_b, p.k, p.n, k0 + k_b, c0 + of_b);
         }
         __syncthreads();
 #pragma unroll
@@ -67,7 +73,8 @@ static __global__ void __launch_bounds__(F32_THREADS) f32_make_tiles(f32_product
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
             int r = r0 + row + i, c = c0 + col + j;
-            int64_t at = ((int64_t)blockIdx.z * p.m + r) * p.n + c;
+            int64_t at = blockIdx.z * (p.stride ? p.stride : (int64_t)p.m * p.n) +
+                         r * (p.ld ? p.ld : p.n) + c;
             if (SQUARES)
                 squares += (double)sum[i][j] * sum[i][j]; /* 0 beyond the edge */
             else if (r < p.m && c < p.n)

@@ -17,21 +17,19 @@ static __global__ void __launch_bounds__(THREADS)
     const float *by_row = from.by_row + (int64_t)blockIdx.z * from.by_stride;
     const float *by_col = from.by_col + (int64_t)blockIdx.z * from.by_stride;
     const int *order = from.order + (int64_t)blockIdx.z * from.by_stride;
-    bool turned = from.turned || (from.gram && first_col > first_row);
 
 #pragma unroll
     for (int e = 0; e < ROWS * CHUNK / THREADS; e++) {
         int i = e * THREADS + threadIdx.x;
-        int r = turned ? i % ROWS : i / CHUNK, k = turned ? i / ROWS : i % CHUNK;
+        int r = from.turned ? i % ROWS : i / CHUNK, k = from.turned ? i / ROWS : i % CHUNK;
         int row = first_row + r, col = first_col + k;
         bool inside = row < from.rows && col < from.cols;
         if (from.lower)
-            inside = inside && (turned ? row <= col : col <= row);
+            inside = inside && (from.turned ? row <= col : col <= row);
         int source = from.order && inside ? order[col] : col;
-        bool across = turned || (from.gram && col > row);
-        float at = inside ? x[across ? col * from.ld + row : row * from.ld + source] : 0;
-        if (from.gram && row == col)
-            at -= inside;
+        float at = inside ? x[from.turned ? col * from.ld + row : row * from.ld + source] : 0;
+        if (from.excess && inside && row == col)
+            at = (at - 1) / 2;
         if (from.by_row && inside)
             at *= by_row[row];
         if (from.by_col && inside)

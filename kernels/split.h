@@ -66,7 +66,7 @@ struct unpacked {
         *by_col; /* NULL, or numbers that op(x)'s rows and columns are multiplied by */
     int64_t by_stride; /* from one matrix's numbers, and order, to the next one's */
     const int *order; /* NULL, or which of x's columns each is; not turned */
-    bool gram; /* x's lower half stands for both, and I is taken off */
+    bool excess; /* of the diagonal half of what it has above 1 counts */
 };
 
 /* Powers of two that lines are multiplied by, and their reciprocals: a number a line. */

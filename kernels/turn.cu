@@ -12,22 +12,24 @@
  *                    these; `factor` of the diagonal block, which also inverts it; the product by that inverse
  *     gram           G' G and H' H, lower halves in rows of 384, whose columns begin at the diagonal
  *     solve          Q G H^-T, columns as cholesky's, in place
- *     orthogonal     X = Q q from X'X = K K', X K^-T; then X less half of X times X'X - I, both in 11 bits
+ *     orthogonal     X = Q q less X times the upper half of X'X - I, in 11 bits; of a matrix where that is not small X <- X K^-T
+ *                    from X'X = K K' first, in f32, by kernels that return at once for others
  * r is the greater of 2^-19 and k 2^-26, what a sum of k products loses: tensor cores cut each of its 3 k / 16 additions
  * off. Gradients' covariances span 15 decades and more, so that their last lines are that noise, and columns of G that
  * depend on others would leave q without a direction. So S is lifted, by 2^-24 of its largest s_jj (1e-24 at least; r / 8
  * of a dense S, whose noise does not fall with its lines), which H' H gives back, and the diagonals of G' G and X'X by
  * r / 4 of themselves (shifted Cholesky QR, Fukaya and others 2020). A pivot not above its bound, NaN included, becomes the
  * bound, and its column below 0; S = 0 gives q = I. Bounds: r s_jj and 1e-30, of a dense S also r / 16 of the largest.
- * FLOPs a matrix of k lines, in f32: k^3/3 three times, k^3 twice for q and X, k^3/2 twice for the Gram matrices,
- * k^3 for Q G, 9/8 k^3 twice for X'X; in one part of f16 are k^3 of X and 2 k^3. Workspace: 24 k^2 bytes a matrix, 36 k^2 with a dense S.
+ * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, k^3/2 twice for the Gram matrices, k^3 for Q G, 9/8 k^3
+ * for X'X; in one part of f16 9/8 k^3; with K 11/3 k^3 more. Workspace: 24 k^2 bytes a matrix, 36 k^2 with a dense S.
  */
+#include "f32_product.cuh"
 #include "gpu.h"
 #include "optim.h"
 #include "split.h"
 #include "vec.h"
 
-enum { THREADS = 256, PANEL = CHUNK, WIDE = 3 * PANEL, LINES = 8 };
+enum { THREADS = 256, PANEL = CHUNK, WIDE = 3 * PANEL, LINES = 8, PARTS = 3 /* in branches */ };
 
 /* A group of matrices at work. */
 struct group {
@@ -35,7 +37,8 @@ struct group {
     int n, k;
     int64_t stride; /* k k */
     float *x0, *x1, *x2, *bound, *lift; /* lift: a number a matrix */
-    int *order;
+    int *order, *far; /* far: two numbers a matrix, of `orthogonal` */
+    const int *only; /* NULL, or the numbers of matrices that are left alone where they are 0 */
     struct scales rows, columns; /* of the factor at work */
     float *inverse, *panel; /* (blocks,PANEL,PANEL), (PANEL,PANEL), transposed */
     struct packed a, b;
@@ -166,10 +169,11 @@ enum { FACTOR_SHARED = PANEL * ROW * (int)sizeof(float) };
 /* Factors the diagonal block at `first`, of w lines, in place, with zeros above, and inverts it: Gauss's elimination in
  * place, a column at a time, of which a thread holds EDGE x EDGE numbers: of the block what is right of the column, of
  * the inverse what is left of it. The diagonal is lifted by the matrix's number or, without lift, by a quarter of the
- * bounds. panel: the inverse without the rows of guarded columns, which leaves those below 0. A block a matrix. */
+ * bounds. panel: the inverse without the rows of guarded columns, which leaves those below 0. A block a matrix, which
+ * returns where `only` says so. */
 static __global__ void __launch_bounds__(THREADS, 1)
     factor(float *x, float *inverse, float *panel, const float *bound, const float *lift,
-           const float *by, int k, int first, int w, int blocks)
+           const float *by, const int *only, int k, int first, int w, int blocks)
 {
     extern __shared__ float l[]; /* (PANEL,ROW): the factor, then its inverse */
     __shared__ __align__(16) float
@@ -179,6 +183,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     int t = threadIdx.x, ti = t / SIDE, tj = t % SIDE, r0 = ti * EDGE, c0 = tj * EDGE;
     float m[EDGE][EDGE], f[EDGE], u[EDGE];
 
+    if (only && !only[blockIdx.x])
+        return;
     x += (int64_t)blockIdx.x * k * k + (int64_t)first * (k + 1);
     bound += (int64_t)blockIdx.x * k + first, by += (int64_t)blockIdx.x * k + first;
     if (t < PANEL)
@@ -271,8 +277,9 @@ struct column {
     int64_t ld, stride, inverse_stride;
     int rows, w,
         done; /* done: rows that are packed as they are, a multiple of TALL unless they are all */
-    struct packed a, b; /* b: without data none */
+    struct packed a, b; /* each without data: none */
     int row0, chunk0;
+    const int *only; /* as factor's */
 };
 
 /* Adds to a thread's 4 x COLS last numbers what a half of the sum, from line `first` on, gives. */
@@ -312,6 +319,8 @@ static __global__ void __launch_bounds__(THREADS, 2) by_inverse(struct column m)
     int rows = min((int)TALL, m.rows - first);
     bool product = first >= m.done;
 
+    if (m.only && !m.only[blockIdx.y])
+        return;
 #pragma unroll 16
     for (int i = t; i < TALL * PANEL; i += THREADS) {
         int r = i / PANEL, c = i % PANEL;
@@ -347,7 +356,8 @@ static __global__ void __launch_bounds__(THREADS, 2) by_inverse(struct column m)
             x[r * m.ld + c + 1] = two;
         int64_t row = (int64_t)blockIdx.y * m.a.rows + m.row0 + first + r;
         int64_t at = row * m.a.row() + (int64_t)m.chunk0 * CHUNK * m.a.parts() + c;
-        put_parts(m.a.data + at, m.a.order, one, two);
+        if (m.a.data)
+            put_parts(m.a.data + at, m.a.order, one, two);
         if (m.b.data)
             put_parts(m.b.data + at, m.b.order, one, two);
     }
@@ -364,20 +374,29 @@ static void launch_by_inverse(const struct group &g, const struct column &m)
     CUDA_LAUNCHED(c);
 }
 
-/* Subtracts from the column that begins with line `first` what the columns on its left give: where WIDE columns begin, what
- * all before them give to all of these, in one product; else what those give that are since factored. `column` has
- * rows row_a and on. */
-static void take_left(const struct group &g, float *column, const struct packed &a, int row_a,
-                      const struct packed &b, int first)
+/* Subtracts from x's rows from row_a on of the column that begins with line `first` what the columns on its left, times the
+ * factor's, give: where WIDE columns begin, what all before them give to all of these, in one product; else what those give
+ * that are since factored. With g.only in f32, a column at a time. */
+static void take_left(const struct group &g, float *x, const struct packed &a, int row_a,
+                      const float *factor, const struct packed &b, int first)
 {
     int wide = first / WIDE * WIDE, lines = first == wide ? WIDE : PANEL;
-    packed_product(g.c, column, g.k, g.stride, a, row_a, g.k - row_a, b, first,
-                   min(lines, g.k - first), first == wide ? 0 : wide / PANEL, first / PANEL, -1,
-                   true, g.n);
+    float *rows = x + (int64_t)row_a * g.k;
+    if (!g.only) {
+        packed_product(g.c, rows + first, g.k, g.stride, a, row_a, g.k - row_a, b, first,
+                       min(lines, g.k - first), first == wide ? 0 : wide / PANEL, first / PANEL, -1,
+                       true, g.n);
+    } else if (first) {
+        struct f32_product p = { rows,        factor + (int64_t)first * g.k, rows + first,
+                                 g.k - row_a, min((int)PANEL, g.k - first),  first };
+        p.turn_b = true, p.alpha = -1, p.beta = 1, p.add = p.c;
+        p.ld = g.k, p.stride = g.stride, p.only = g.only;
+        launch_products(g.c, p, g.n);
+    }
 }
 
-/* x's lower half, lifted, becomes its factor; what is above its diagonal blocks is left. g.a and g.b hold it packed,
- * g.inverse its diagonal blocks' inverses. */
+/* x's lower half, lifted, becomes its factor; what is above its diagonal blocks is left. g.a and g.b, unless they have no
+ * data, hold it packed, g.inverse its diagonal blocks' inverses. */
 static void cholesky(const struct group &g, float *x, const float *lift)
 {
     struct cuda_ops *c = g.c;
@@ -388,15 +407,14 @@ static void cholesky(const struct group &g, float *x, const float *lift)
         return;
     for (int first = 0; first < k && !c->failed; first += PANEL) {
         int j = first / PANEL, w = min((int)PANEL, k - first);
-        float *column = x + (int64_t)first * (k + 1);
-        take_left(g, column, g.a, first, g.b, first);
+        take_left(g, x, g.a, first, x, g.b, first);
         if (c->failed)
             return;
         factor<<<g.n, THREADS, FACTOR_SHARED, c->stream>>>(
-            x, g.inverse, g.panel, g.bound, lift, g.rows.by, k, first, w, div_up(k, PANEL));
+            x, g.inverse, g.panel, g.bound, lift, g.rows.by, g.only, k, first, w, div_up(k, PANEL));
         CUDA_LAUNCHED(c);
-        launch_by_inverse(g, { column, g.panel, k, g.stride, PANEL * PANEL, k - first, w, w, g.a,
-                               g.b, first, j });
+        launch_by_inverse(g, { x + (int64_t)first * (k + 1), g.panel, k, g.stride, PANEL * PANEL,
+                               k - first, w, w, g.a, g.b, first, j, g.only });
     }
 }
 
@@ -410,16 +428,16 @@ static void bounded_cholesky(const struct group &g, float *x)
     cholesky(g, x, NULL);
 }
 
-/* x <- x H^-T; b holds H packed, g.inverse its diagonal blocks' inverses, and a becomes what was x, packed. */
-static void solve(const struct group &g, float *x, const struct packed &a, const struct packed &b)
+/* x <- x H^-T of the factor H, which g.b holds packed; g.inverse holds its diagonal blocks' inverses, and g.a becomes what
+ * was x, packed. */
+static void solve(const struct group &g, float *x, const float *factor)
 {
     int k = g.k;
 
     for (int first = 0; first < k && !g.c->failed; first += PANEL) {
         int j = first / PANEL, w = min((int)PANEL, k - first);
-        float *column = x + first;
-        take_left(g, column, a, 0, b, first);
-        launch_by_inverse(g, { column,
+        take_left(g, x, g.a, 0, factor, g.b, first);
+        launch_by_inverse(g, { x + first,
                                g.inverse + (int64_t)j * PANEL * PANEL,
                                k,
                                g.stride,
@@ -427,10 +445,11 @@ static void solve(const struct group &g, float *x, const struct packed &a, const
                                k,
                                w,
                                0,
-                               a,
+                               g.a,
                                {},
                                0,
-                               j });
+                               j,
+                               g.only });
     }
 }
 
@@ -506,37 +525,93 @@ static void see_dense(const struct group &g, const float *s, const float *q)
                    g.dense_a.chunks, 1, false, g.n);
 }
 
-/* x2's lower half = x0' x0. */
-static void gram_of_basis(const struct group &g)
+/* far[i] = 1 where a line of x - I, x symmetric and its lower half stored, has squares whose sum is not below r / 8. A
+ * block has 32 lines. */
+static __global__ void __launch_bounds__(THREADS)
+    find_far(int *far, const float *x, const int *only, int k)
 {
-    pack_both(g.c, g.a, g.b, 0, 0, { g.x0, g.k, g.stride, g.k, g.k, true }, g.n);
-    gram(g, g.x2, false);
+    enum { WARPS = THREADS / 32 };
+    __shared__ float across[32], down[WARPS][33];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * 32;
+    float sum = 0;
+
+    if (only && !only[blockIdx.y])
+        return;
+    x += (int64_t)blockIdx.y * k * k;
+    for (int row = first + 1 + warp; row < k; row += WARPS) {
+        float at = first + lane < row ? x[(int64_t)row * k + first + lane] : 0;
+        sum = fmaf(at, at, sum);
+    }
+    down[warp][lane] = sum;
+    for (int row = first + warp; row < min(first + 32, k); row += WARPS) {
+        sum = 0;
+        for (int col = lane; col <= row; col += 32) {
+            float at = x[(int64_t)row * k + col] - (col == row);
+            sum = fmaf(at, at, sum);
+        }
+        sum = warp_sum(sum);
+        if (lane == 0)
+            across[row - first] = sum;
+    }
+    __syncthreads();
+    if (warp || first + lane >= k)
+        return;
+    sum = across[lane];
+    for (int i = 0; i < WARPS; i++)
+        sum += down[i][lane];
+    if (!(sum <= least_pivot(1, k) / 8))
+        far[blockIdx.y] = 1;
 }
 
-/* x0 <- x0 - x0 (x0' x0 - I) / 2: an error e of its lines' products becomes 3/4 e^2. */
-static void clean(const struct group &g, const struct packed &one, const struct packed &e)
+/* x2's lower half = x0' x0 in f32. */
+static void gram_in_f32(const struct group &g)
+{
+    struct f32_product p = { g.x0, g.x0, g.x2, g.k, g.k, g.k };
+    p.turn_a = p.lower = true, p.only = g.only;
+    launch_products(g.c, p, g.n);
+}
+
+/* x0 <- x0 K^-T, x0' x0 = K K', in f32, of the matrices that are far from orthogonal, twice of those that still are; x2
+ * becomes the new x0' x0. */
+static void by_factor(struct group g)
 {
     struct cuda_ops *c = g.c;
-    gram_of_basis(g);
-    struct unpacked from = { g.x2, g.k, g.stride, g.k, g.k };
-    from.gram = true;
-    pack(c, one, 0, 0, { g.x0, g.k, g.stride, g.k, g.k }, g.n);
-    pack(c, e, 0, 0, from, g.n);
-    packed_product(c, g.x0, g.k, g.stride, one, 0, g.k, e, 0, g.k, 0, one.chunks, -0.5f, true, g.n);
+    if (c->failed || !CUDA_TRY(c, cudaMemsetAsync(g.far, 0, 2 * g.n * sizeof *g.far, c->stream)))
+        return;
+    g.a.data = g.b.data = NULL;
+    for (int round = 0; round < 2 && !c->failed; round++) {
+        int *far = g.far + round * g.n;
+        find_far<<<dim3(div_up(g.k, 32), g.n), THREADS, 0, c->stream>>>(far, g.x2, g.only, g.k);
+        CUDA_LAUNCHED(c);
+        g.only = far;
+        if (round == 0)
+            gram_in_f32(g); /* f16 hold nothing above 15 */
+        bounded_cholesky(g, g.x2);
+        solve(g, g.x0, g.x2);
+        gram_in_f32(g);
+    }
 }
 
-/* Makes x0 orthogonal to rounding: by a factor, which leaves the first columns' spans, since small lines must not mix
- * with large ones, and may be half of what is missing; then by a polynomial. What the factor takes off is no more
- * exact than x0, whose error it is: 11 bits of it do. */
+/* Makes x0 orthogonal to rounding. x0' x0 = I + E, of which L is the lower half, with a half of the diagonal: K = I + L to
+ * E's second order, so x0 <- x0 - x0 L' keeps the first columns' spans, since small lines must not mix with large ones,
+ * and leaves three squares of E's lines at most. Where that is above rounding K itself is factored first. What is taken
+ * off is no more exact than x0, whose error it is: 11 bits of it do. */
 static void orthogonal(const struct group &g)
 {
-    struct packed one = g.a, factor = g.b;
-    one.order = factor.order = PAIR_ONE;
-    gram_of_basis(g);
-    bounded_cholesky(g, g.x2);
-    pack(g.c, factor, 0, 0, { g.x2, g.k, g.stride, g.k, g.k, false, true }, g.n);
-    solve(g, g.x0, one, factor);
-    clean(g, one, factor);
+    struct cuda_ops *c = g.c;
+    struct packed one = g.a, e = g.b;
+    struct unpacked from = { g.x2, g.k, g.stride, g.k, g.k, false, true };
+    one.order = e.order = PAIR_ONE, from.excess = true;
+    pack_both(c, g.a, g.b, 0, 0, { g.x0, g.k, g.stride, g.k, g.k, true }, g.n);
+    gram(g, g.x2, false);
+    by_factor(g);
+    pack(c, one, 0, 0, { g.x0, g.k, g.stride, g.k, g.k }, g.n);
+    pack(c, e, 0, 0, from, g.n);
+    for (int first = 0; first < g.k; first += WIDE) {
+        int w = min((int)WIDE, g.k - first);
+        packed_product(c, g.x0 + first, g.k, g.stride, one, 0, g.k, e, first, w, 0,
+                       div_up(first + w, CHUNK), -1, true, g.n);
+    }
 }
 
 /* x0 <- q G, G' packed in g.b; g.a holds q, with columns in the order. */
@@ -591,7 +666,7 @@ static void turn_group(const struct group &g, const struct side *sides, int coun
     }
     times_factor(g);
     bounded_cholesky(g, g.x1);
-    solve(g, g.x0, g.a, g.b);
+    solve(g, g.x0, g.x1);
     gram_of_factor(g, g.x2, g.x1, g.columns, g.rows);
     for (int i = 0; i < count; i++) {
         struct group h = part_of(g, sides[i]);
@@ -615,7 +690,7 @@ static void turn_group(const struct group &g, const struct side *sides, int coun
 static size_t basis_bytes(int k, enum split_order a, enum split_order b)
 {
     size_t square = cuda_round(4 * (size_t)k * k), line = cuda_round(4 * (size_t)k);
-    return 3 * square + 6 * line + cuda_round(4) + packed_bytes(1, k, k, a) +
+    return 3 * square + 6 * line + 2 * cuda_round(4) + packed_bytes(1, k, k, a) +
            packed_bytes(1, k, k, b) + (div_up(k, PANEL) + 1) * cuda_round(4 * PANEL * PANEL);
 }
 
@@ -632,6 +707,7 @@ static struct group cut_group(struct cuda_ops *c, char *at, int n, int k, enum s
         *x = (float *)cuda_cut(&at, line);
     g.order = (int *)cuda_cut(&at, line);
     g.lift = (float *)cuda_cut(&at, cuda_round(4) * n);
+    g.far = (int *)cuda_cut(&at, cuda_round(4) * n);
     g.a = packed_cut(&at, n, k, k, a), g.b = packed_cut(&at, n, k, k, b);
     g.dense_a = g.a, g.dense_b = g.b;
     g.a.order = PAIR_A, g.b.order = PAIR_B;
@@ -652,7 +728,7 @@ void gpu_turn(struct ops *o, struct tensor q_of, struct tensor s_of, int n,
         return;
     enum split_order order_a = t->dense ? SPLIT_A : PAIR_A, order_b = t->dense ? SPLIT_B : PAIR_B;
     size_t each = sides * basis_bytes(k, order_a, order_b);
-    int many = split_at_once(n, each), branches = c->portable ? 1 : min((int)BRANCHES, many);
+    int many = split_at_once(n, each), branches = c->portable ? 1 : min((int)PARTS, many);
     many = div_up(many, branches);
     char *at = (char *)cuda_workspace(c, each * many * branches);
     for (int first = 0, i = 0; at && first < n && !c->failed; first += many, i++) {

@@ -853,8 +853,12 @@ static void bench_soap(void)
         double r = (double)shape[i][1], k = (double)shape[i][2],
                cubes[2] = { r * r * r, k * k * k };
         soap_bank b = soap_of(n, shape[i][1], shape[i][2]);
-        for (int step = 0; step < 3; step++)
+        for (int step = 0; step < 12; step++) {
             draw(b.p, 1), grow(b, numbers);
+            if (step == 0 && r > k)
+                row("turn of bases far from orthogonal", time_of(1, [&](int) { turn_side(b, 0); }),
+                    0, THREE * n * 16.0 / 3 * cubes[0]);
+        }
         for (int side = 0; side < 2; side++) {
             snprintf(name, sizeof name, "turn %d of %d", n, (int)(side ? k : r));
             row(name, time_of(1, [&](int) { turn_side(b, side); }), 0,
@@ -884,7 +888,7 @@ static void profile_turns(int64_t rows, int64_t cols)
     const float given = 0.1f;
     const real *blend = (const real *)number(&given, sizeof given);
     soap_bank b = soap_of(12, rows, cols);
-    for (int step = 0; step < 3; step++)
+    for (int step = 0; step < 12; step++)
         draw(b.p, 1), grow(b, blend);
     turn_sides(b);
     must(o->sync(o));
