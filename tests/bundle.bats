@@ -9,11 +9,12 @@ setup_file() {
     programs=("$GPT_BIN"/gpt-* "$GPT_BIN"/ns-coeffs "$GPT_TESTS"/golden)
     for p in "$GPT_TESTS"/gpu_*; do [ ! -x "$p" ] || programs+=("$p"); done
     share/bundle "$BATS_FILE_TMPDIR/bundle.tar" "${programs[@]}"
+    tar -C "$BATS_FILE_TMPDIR" -xf "$BATS_FILE_TMPDIR/bundle.tar"
+    rm "$BATS_FILE_TMPDIR/bundle.tar"
 }
 
 setup() {
-    cd "$BATS_TEST_TMPDIR"
-    tar xf "$BATS_FILE_TMPDIR/bundle.tar"
+    cd "$BATS_FILE_TMPDIR"
     export CUDA_VISIBLE_DEVICES=
 }
 
@@ -34,10 +35,10 @@ check_gpu() { env -u GPT_BIN -u GPT_TESTS -u GPT_SHARE -u BUILD -u NEED gpt-bund
 
 @test "a file that is missing is a failure" {
     for file in tests/check/needs.bash tests/inputs/text; do
-        mv "gpt-bundle/$file" away
+        mv "gpt-bundle/$file" "$BATS_TEST_TMPDIR/away"
         run check_gpu gpu_train.bats
         [ "$status" -eq 1 ]
-        mv away "gpt-bundle/$file"
+        mv "$BATS_TEST_TMPDIR/away" "gpt-bundle/$file"
     done
 }
 
