@@ -594,7 +594,7 @@ static void say_result(const struct tokjob_result *r, bool done)
                   r->invalid == 1 ? " is" : "s are",
                   o.invalid && !strcmp(o.invalid, "bytes") ? "kept as bytes"
                                                            : "replaced by U+FFFD");
-    if (done && o.output && r->val_tokens)
+    if (done && o.output && (r->val_tokens || o.split > 0))
         text_line(stderr,
                   "gpt-tokshard: for validation %" PRId64 " document%s, %" PRId64
                   " tokens, %.3g%% of all; for training %" PRId64 " and %" PRId64,

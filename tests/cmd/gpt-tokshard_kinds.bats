@@ -173,6 +173,8 @@ gpt-tokshard: in/b.rst and 1 more: left out for its name: --ext says which are t
     [ "$status" -eq 0 ]
     [ "${stderr_lines[0]}" = "gpt-tokshard: for validation 2 documents, 20 tokens, 50% of all; for training 2 and 20" ]
     [[ ${stderr_lines[1]} == "gpt-tokshard: 4 documents, 40 tokens in 2 shards; "* ]]
+    says --split 1e-9 1.txt # no document is so low
+    [ "${stderr_lines[0]}" = "gpt-tokshard: for validation 0 documents, 0 tokens, 0% of all; for training 1 and 10" ]
 }
 
 # The 256 bytes and two merges, as tokenizer.json with special tokens at 0 and behind all.
