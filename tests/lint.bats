@@ -51,3 +51,12 @@ scripts() { find .ci share tests examples -type f -exec grep -lE -m1 '^#!.*[/ ](
     needs mandoc
     mandoc -T lint -W warning man/*.[157]
 }
+
+# What a merge leaves where both sides changed a place.
+left_by_merge() { grep -rnE '^(<{7}|>{7})( |$)' --include='*.*' --include=Makefile "$@"; }
+
+@test "no file has what a merge leaves" {
+    run ! left_by_merge cmd examples kernels lib man share tests ./*.md Makefile
+    printf '%s\n' a '<<<<<<< HEAD' b '=======' c '>>>>>>> other' >"$BATS_TEST_TMPDIR/x.md"
+    [ "$(left_by_merge "$BATS_TEST_TMPDIR" | wc -l)" -eq 2 ]
+}
