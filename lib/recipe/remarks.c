@@ -105,10 +105,11 @@ static void remark_rows(const struct remarks *m, const struct recipe *r, const c
                "ns-coeffs eval says more",
                of, f.high > -f.low ? f.high : -f.low);
     else if (r->optimizer.polar.dtype == DT_BF16 && most < 1 + 0x1p-8)
-        remark(m,
-               "%s: these rows diverge from singular values of %.6f on, and bf16 moves them by 0.004: "
-               "ns-coeffs polar makes rows with room, optimizer.polar=f32 needs none",
-               of, most);
+        remark(
+            m,
+            "%s: these rows diverge from singular values of %.6f on, and bf16 moves them by 0.004: "
+            "ns-coeffs polar makes rows with room, optimizer.polar=f32 needs none",
+            of, most);
 }
 
 /* Remarks on each table once. */
