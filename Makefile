@@ -42,9 +42,9 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 # --- sources -------------------------------------------------------------------------------------
 # A test is tests/FOLDER/NAME_test.c. Other tests/*/*.c are programs when they have a main() (golden,
-# bench_*), else code that all of them share. Each becomes $(BUILD)/tests/NAME: names differ whatever
-# the folder. Programs called gpu_*, and all .cu, need a GPU to run; some of them `make check-all`
-# builds once more, into $(BUILD)/emu, for an emulated one.
+# bench_*), else code that all of them share, those of tests/ops ops_test and ops_fd_test alone. Each
+# becomes $(BUILD)/tests/NAME: names differ whatever the folder. Programs called gpu_*, and all .cu,
+# need a GPU to run; some of them `make check-all` builds once more, into $(BUILD)/emu, for an emulated one.
 
 LIB_SRC    = $(wildcard lib/*/*.c)
 CMD_SRC    = $(wildcard cmd/*.c)
@@ -211,7 +211,7 @@ $(BUILD)/public/libgpt.a: $(call obj,$(PUBLIC:.h=.c)) $(BUILD)/libgpt.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LD) -r -o $(@D)/gpt.o $^ && $(OBJCOPY) -w --keep-global-symbol='gpt_*' \
 	    --strip-debug $(@D)/gpt.o && rm -f $@ && $(AR) rcs $@ $(@D)/gpt.o
-$(BUILD)/libtest.a: $(call obj,$(TEST_LIB))
+$(BUILD)/libtest.a: $(call obj,$(filter-out tests/ops/%,$(TEST_LIB)))
 	$(archive_rule)
 # The ops again in double and their cases, to be held against finite differences.
 $(BUILD)/libops64.a: $(patsubst %.c,$(BUILD)/obj64/%.o,$(filter lib/ops/%,$(LIB_SRC)) $(filter tests/ops/%,$(TEST_LIB)))
@@ -232,6 +232,8 @@ $(C_PROGS) $(call programs,$(GPU_SRC)): $(BUILD)/tests/%: $$(call obj_of,$$(call
         $$(call cuda_of,$$(call source_of,$$*)) $(BUILD)/libtest.a $(BUILD)/libgpt.a \
         $(BUILD)/link-flags $(BUILD)/cuda-flags
 	$(call link,,$(if $(call cuda_of,$(call source_of,$*)),$(CUDA_LIBS)))
+# The cases of ops are linked where they are run, so that a sanitized build of other tests compiles none.
+$(BUILD)/tests/ops_test: $(call obj,$(filter tests/ops/%,$(TEST_LIB)))
 # Our Unicode table against another.
 $(BUILD)/tests/bpe_test: private LDLIBS += -lutf8proc
 $(FD_TESTS): $(BUILD)/tests/%: $(BUILD)/obj/$$(call source_of,$$*).o $(BUILD)/libops64.a $(BUILD)/libtest.a \

@@ -22,5 +22,5 @@ FEW=(-r tiny -d shards -s model.vocab=272 -s model.head_dim=16 -s model.mlp_widt
 few_shards() { shard --val-tokens 2048 -o shards "$ROOT"/man/*.[157]; }
 few() {
     [ -e shards ] || few_shards
-    "$GPT_BIN/gpt-train" "${FEW[@]}" -q "$@"
+    "$GPT_BIN/gpt-train" --threads 1 "${FEW[@]}" -q "$@"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # gpt-tokshard against tiktoken itself, the npm package, where it can be had: the same tokens on our
-# own sources, on every code point of Unicode in seven contexts, on 100,000 random strings, and on
+# own sources, on the code points of Unicode in seven contexts, on 100,000 random strings, and on
 # repetitions. (Ordinary words and units are in bpe_test, which needs no tiktoken.)
 
 bats_require_minimum_version 1.5.0
@@ -45,8 +45,8 @@ same() {
     ours --format text "${files[@]}" | cmp - theirs
 }
 
-@test "every code point of Unicode, in words, numbers, spaces, symbols" {
-    node "$js" - unicode | same 10000000
+@test "every code point of the planes that have characters, in words, numbers, spaces, symbols" {
+    node "$js" - unicode | same 4000000
 }
 
 @test "100,000 random strings" {

@@ -11,8 +11,8 @@ setup_file() {
 }
 WHOLE=$BATS_FILE_TMPDIR/whole
 # With exec, so that the process of `going ... &` is the program itself.
-going() { exec "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --continue "$@"; }
-go() { "$GPT_BIN/gpt-train" -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --continue "$@"; }
+going() { exec "$GPT_BIN/gpt-train" --threads 1 -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --continue "$@"; }
+go() { "$GPT_BIN/gpt-train" --threads 1 -q -r tiny "${SMALL[@]}" -d "$SHARDS" -o run --continue "$@"; }
 
 # bats test_tags=long
 @test "it begins where nothing is: no folder, an empty one, one with a log, an interrupted writer's files" {

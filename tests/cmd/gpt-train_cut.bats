@@ -35,7 +35,7 @@ bytes() { "$GPT_BIN/gpt-tokshard" -q --tokenizer byte "$@"; }
 SMALL=(-r tiny -s model.vocab=272 -s data.bos=256 -s model.head_dim=16 -s model.mlp_width=64
        -s schedule.steps=8 -s schedule.extension=2 -s data.val_tokens=2048 -s data.val_chunk=256
        -s data.val_every=0 -s data.checkpoint_every=2)
-train() { "$GPT_BIN/gpt-train" "${SMALL[@]}" "$@"; }
+train() { "$GPT_BIN/gpt-train" --threads 1 "${SMALL[@]}" "$@"; }
 losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 tokens_of() { awk '$1 == "shard:" && $2 == "train" { n += $5 } END { print n }' "$1/MANIFEST"; }
 documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n }' "$1/MANIFEST"; }
@@ -152,14 +152,14 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     split -a 4 -l 15 input.txt doc.
     bytes --index --shard-tokens 100M -o many/one doc.* && rm doc.*
     for i in $(seq 100); do ln many/one/text_train_000001.bin "many/x_train_$(printf %06d "$i").bin"; done
-    run --separate-stderr train -d 'many/x_train_*.bin' -s data.val_tokens=0 -s data.cut=document
+    run --separate-stderr train -d 'many/x_train_*.bin' -s schedule.steps=1 -s data.val_tokens=0 -s data.cut=document
     [ "$status" -eq 0 ]
     [[ $output =~ pass:\ trains\ on\ ~[0-9]+\ of\ [0-9]+\ tokens\ \(~[0-9.]+%\) ]]
     [[ $output =~ start:\ .*took:\ data\ ([0-9.]+), ]]
     awk -v t="${BASH_REMATCH[1]}" 'BEGIN { exit !(t < 1) }'
     # all shards with their indexes: exact
     for i in $(seq 100); do ln many/one/text_train_000001.idx "many/x_train_$(printf %06d "$i").idx"; done
-    run --separate-stderr train -d 'many/x_train_*.bin' -s data.val_tokens=0 -s data.cut=document
+    run --separate-stderr train -d 'many/x_train_*.bin' -s schedule.steps=1 -s data.val_tokens=0 -s data.cut=document
     [[ $output =~ pass:\ trains\ on\ [0-9]+\ of\ [0-9]+\ tokens\ \([0-9.]+%\) ]]
     [[ $output =~ start:\ .*took:\ data\ ([0-9.]+), ]]
     awk -v t="${BASH_REMATCH[1]}" 'BEGIN { exit !(t < 1) }'

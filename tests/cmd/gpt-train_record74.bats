@@ -16,7 +16,7 @@ SMALL=(-s model.vocab=272 -s model.bigram_rows=496 -s model.heads=2 -s model.hea
        -s data.checkpoint_every=4
        -s "stages.0=512 3 112 1 1,0.5,0.25>0" -s "stages.1=512 7 512 1.52 1,0.5>0"
        -s "stages.2=1024 11 512 1.73 1" -s "stages.3=1024 13 512 - 1")
-start() { exec "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/record-74.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+start() { exec "$GPT_BIN/gpt-train" --threads 1 -r "$GPT_SHARE/recipes/record-74.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
 train() { (start "$@"); }
 losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 

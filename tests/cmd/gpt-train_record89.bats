@@ -14,7 +14,7 @@ GATES="bf16 zero adam replicated 0.9 0.99 0.1"
 SMALL+=(-s "parameters.mudd_gate_w2=2,21,64 $GATES 1 no"
         -s "parameters.mudd_gate_b2=2,21 ${GATES/zero/values:0*4/2.5*2/0,0.5*4/0*7/0*4/2.5*2/0,0.5*5/5/10*2/0*2} 0 no")
 RECIPE=${GPT_SHARE:-share}/recipes/record-89.recipe
-train() { "$GPT_BIN/gpt-train" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+train() { "$GPT_BIN/gpt-train" --threads 1 "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
 losses() { sed -n 's/^step:.* train_loss:\([^ ]*\).*/\1/p' "$1"; }
 
 # bats test_tags=long

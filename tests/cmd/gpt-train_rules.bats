@@ -213,7 +213,7 @@ SIX=(-s data.chunks=6)
     # Weights that the model reads in bf16, far enough from the average.
     "$GPT_BIN/gpt-train" -q -r bench-small -d "$SHARDS" --ranks 2 -s rules.around="free 0.9" -s data.val_tokens=2048 \
         -s data.val_chunk=1024 -s data.val_every=0 -s data.cycle=yes -s "stages.0=512 8 256 1 1" -s "stages.1=512 8 256 - 1" \
-        -s schedule.steps=20 -s parameters.mlp.dtype=f32/bf16 -o two > two.log
+        -s schedule.steps=20 -s parameters.mlp.dtype=f32/bf16 -s model.head_dim=32 -s model.mlp_width=128 -o two > two.log
     samples_as_validated two 20
     refused 2 "lm_head and embed are tied" gpt-train -r tiny --plan -s optimizer.adam_every=1 -s precision.adam_master=none -s rules.around="free 0.9"
 }

@@ -7,7 +7,7 @@ load tiny_runs
 SMALL=(-s model.vocab=272 -s model.heads=2 -s model.head_dim=32 -s model.mlp_width=64 -s model.block=16
        -s schedule.steps=9 -s data.cycle=yes -s data.val_tokens=2048 -s data.val_chunk=256 -s data.val_every=3
        -s data.checkpoint_every=4 -s "stages.0=512 8 64 1 1" -s "stages.1=512 8 64 - 1")
-train() { "$GPT_BIN/gpt-train" -r track-3 "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+train() { "$GPT_BIN/gpt-train" --threads 1 -r track-3 "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
 losses() { sed -n 's/^step:\([0-9]*\).* \(train\|val\)_loss:\([^ ]*\).*/\1 \3/p' "$1"; }
 
 # Sums of a rank's micro-batches are in another order, and each is rounded to bf16.

@@ -184,7 +184,7 @@ spectrum() { awk -v n="$1" -v p="$2" 'BEGIN { for (i = 1; i <= n; i++) printf "%
 # bats test_tags=long
 @test "from a run's checkpoint to a table to a run" {
     "$GPT_BIN/gpt-tokshard" --tokenizer byte --val-tokens 16384 -q -o "$BATS_TEST_TMPDIR/shards" "$GPT_SHARE"/../lib/*/*.[ch]
-    small=(-s model.vocab=272 -s schedule.steps=3 -s schedule.extension=1 -s data.val_tokens=1024
+    small=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s schedule.steps=3 -s schedule.extension=1 -s data.val_tokens=1024
            -s data.val_chunk=1024 -s data.val_every=0 -s schedule.momentum_warmup=1
            -s schedule.momentum_cooldown=1)
     "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${small[@]}" -d "$BATS_TEST_TMPDIR/shards" \

@@ -20,7 +20,7 @@ SMALL=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64
        -s data.cycle=no -s data.bos=256 -s data.cut=document
        -s "stages.0=512 3 512 1 1,0.5,0.25>0" -s "stages.1=512 5 512 1.52 1,0.5>0"
        -s "stages.2=1024 7 512 1.73 1" -s "stages.3=1024 9 512 - 1")
-train() { "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -q "$@"; }
+train() { "$GPT_BIN/gpt-train" --threads 1 -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -q "$@"; }
 shards() { cat "$SH"/text_val_*.bin "$SH"/text_train_*.bin; }
 losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*' "$1"; }
 # the log has the losses that the run from files had

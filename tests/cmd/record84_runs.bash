@@ -7,4 +7,4 @@ SMALL=(-s model.vocab=272 -s model.bigram_rows=496 -s model.bigram_width=16 -s m
        -s data.val_chunk=256 -s data.checkpoint_every=4 -s "stages.0=512 3 56 1 1,0.5,0.25>0"
        -s "stages.1=512 7 256 1.52 1,0.5>0" -s "stages.2=1024 11 256 1.73 1" -s "stages.3=1024 13 256 - 1")
 export RECIPE=${GPT_SHARE:-share}/recipes/record-84.recipe
-train() { "$GPT_BIN/gpt-train" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+train() { "$GPT_BIN/gpt-train" --threads 1 "${SMALL[@]}" -d "$SHARDS" -q "$@"; }

@@ -16,9 +16,9 @@ SMALL=(-s model.vocab=272 -s model.head_dim=16 -s model.mlp_width=64 -s model.bl
        -s "stages.2=1024 11 256 1.73 1" -s "stages.3=1024 13 256 - 1")
 
 # With exec, so that the process of `start ... &` is the program itself.
-start() { exec "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
-train() { "$GPT_BIN/gpt-train" -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
-resume() { "$GPT_BIN/gpt-train" -d "$SHARDS" -q "$@"; }
+start() { exec "$GPT_BIN/gpt-train" --threads 1 -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+train() { "$GPT_BIN/gpt-train" --threads 1 -r "$GPT_SHARE/recipes/tiny.recipe" "${SMALL[@]}" -d "$SHARDS" -q "$@"; }
+resume() { "$GPT_BIN/gpt-train" --threads 1 -d "$SHARDS" -q "$@"; }
 
 # Waits until the log of a run in the background has that step.
 await_step() { for _ in $(seq 600); do grep -q "^step:$1/" "$2" && break; sleep 0.05; done; }
