@@ -384,7 +384,8 @@ static __global__ void __launch_bounds__(THREADS, 2) by_inverse(struct column m)
     if (product) {
 #pragma unroll 8
         for (int i = t; i < PANEL * PANEL / 4; i += THREADS)
-            ((float4 *)inv)[i] = ((const float4 *)inverse)[i];
+            if (i < PANEL * PANEL / 8 || i % (PANEL / 4) >= PANEL / 8) /* else zeros, not read */
+                ((float4 *)inv)[i] = ((const float4 *)inverse)[i];
         __syncthreads();
         float sum[4][8] = {};
         add_products<8>(sum, tile + r0 * TALL_LD, inv + c0, 0);
