@@ -34,7 +34,7 @@ void gpu_schatten4(struct ops *o, real *out, struct tensor x, int n)
     p.c = (float *)cuda_workspace(c, sizeof(double) * (size_t)tiles * n);
     if (!p.c)
         return;
-    f32_make_tiles<true, 1><<<grid, F32_THREADS, 0, c->stream>>>(p);
+    f32_make_tiles<true><<<grid, F32_THREADS, 0, c->stream>>>(p);
     CUDA_LAUNCHED(c);
     fourth_root<<<n, THREADS, 0, c->stream>>>(out, (const double *)p.c, tiles);
     CUDA_LAUNCHED(c);

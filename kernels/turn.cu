@@ -12,8 +12,8 @@
  *                    these; `factor` of the diagonal block, which also inverts it; the product by that inverse
  *     gram           G' G and H' H, lower halves in rows of 384, whose columns begin at the diagonal
  *     solve          Q G H^-T, columns as cholesky's, in place
- *     orthogonal     X = Q q less X times the upper half of X'X - I, in 11 bits; of a matrix where that is not small first
- *                    X <- X K^-T from X'X = K K', in f32, by kernels that return at once for others
+ *     orthogonal     X = Q q less X times the upper half of X'X - I, in 11 bits; of a matrix where that is not small X <- X K^-T
+ *                    from X'X = K K' first, in f32, by kernels that return at once for others
  * r is the greater of 2^-19 and k 2^-26, what a sum of k products loses: tensor cores cut each of its 3 k / 16 additions
  * off. Gradients' covariances span 15 decades and more, so that their last lines are that noise, and columns of G that
  * depend on others would leave q without a direction. So S is lifted, by 2^-24 of its largest s_jj (1e-24 at least; r / 8
@@ -21,8 +21,7 @@
  * r / 4 of themselves (shifted Cholesky QR, Fukaya and others 2020). A pivot not above its bound, NaN included, becomes the
  * bound, and its column below 0; S = 0 gives q = I. Bounds: r s_jj and 1e-30, of a dense S also r / 16 of the largest.
  * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, k^3/2 twice for the Gram matrices, k^3 for Q G, 9/8 k^3
- * for X'X; in one part of f16 9/8 k^3; where K is factored 10/3 k^3 a time more, without tensor cores. Workspace:
- * 24 k^2 bytes a matrix, 36 k^2 with a dense S.
+ * for X'X; in one part of f16 9/8 k^3; with K 11/3 k^3 more. Workspace: 24 k^2 bytes a matrix, 36 k^2 with a dense S.
  */
 #include "f32_product.cuh"
 #include "gpu.h"
