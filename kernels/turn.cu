@@ -21,7 +21,8 @@
  * r / 4 of themselves (shifted Cholesky QR, Fukaya and others 2020). A pivot not above its bound, NaN included, becomes the
  * bound, and its column below 0; S = 0 gives q = I. Bounds: r s_jj and 1e-30, of a dense S also r / 16 of the largest.
  * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, k^3/2 twice for the Gram matrices, k^3 for Q G, 9/8 k^3
- * for X'X; in one part of f16 9/8 k^3; with K 11/3 k^3 more. Workspace: 24 k^2 bytes a matrix, 36 k^2 with a dense S.
+ * for X'X; in one part of f16 9/8 k^3; where K is factored 10/3 k^3 a time more, without tensor cores. Workspace:
+ * 24 k^2 bytes a matrix, 36 k^2 with a dense S.
  */
 #include "f32_product.cuh"
 #include "gpu.h"

@@ -853,12 +853,8 @@ static void bench_soap(void)
         double r = (double)shape[i][1], k = (double)shape[i][2],
                cubes[2] = { r * r * r, k * k * k };
         soap_bank b = soap_of(n, shape[i][1], shape[i][2]);
-        for (int step = 0; step < 12; step++) {
+        for (int step = 0; step < 12; step++)
             draw(b.p, 1), grow(b, numbers);
-            if (step == 0 && r > k)
-                row("turn of bases far from orthogonal", time_of(1, [&](int) { turn_side(b, 0); }),
-                    0, THREE * n * 16.0 / 3 * cubes[0]);
-        }
         for (int side = 0; side < 2; side++) {
             snprintf(name, sizeof name, "turn %d of %d", n, (int)(side ? k : r));
             row(name, time_of(1, [&](int) { turn_side(b, side); }), 0,
