@@ -21,7 +21,8 @@
  * r / 4 of themselves (shifted Cholesky QR, Fukaya and others 2020). A pivot not above its bound, NaN included, becomes the
  * bound, and its column below 0; S = 0 gives q = I. Bounds: r s_jj and 1e-30, of a dense S also r / 16 of the largest.
  * FLOPs a matrix of k lines, in f32: k^3/3 twice, k^3 for q, k^3/2 twice for the Gram matrices, k^3 for Q G, 9/8 k^3
- * for X'X; in one part of f16 9/8 k^3; with K 11/3 k^3 more. Workspace: 24 k^2 bytes a matrix, 36 k^2 with a dense S.
+ * for X'X; in one part of f16 9/8 k^3; where K is factored 10/3 k^3 a time more, without tensor cores. Workspace:
+ * 24 k^2 bytes a matrix, 36 k^2 with a dense S.
  */
 #include "f32_product.cuh"
 #include "gpu.h"
@@ -166,22 +167,77 @@ static __global__ void __launch_bounds__(THREADS)
 enum { EDGE = 8, SIDE = PANEL / EDGE, ROW = PANEL + 1 };
 enum { FACTOR_SHARED = PANEL * ROW * (int)sizeof(float) };
 
+/* Factors the tile that its thread holds, of which l becomes the factor, m the inverse and over the reciprocals of the
+ * factor's diagonal. */
+__device__ __forceinline__ void factor_tile(float (&m)[EDGE][EDGE], float *l, float *over,
+                                            const float *least, bool *guarded)
+{
+#pragma unroll
+    for (int e = 0; e < EDGE; e++) {
+        bool guard = !(m[e][e] > least[e]);
+        float pivot = guard ? least[e] : m[e][e], by = rsqrtf(pivot), f[EDGE];
+        by = fmaf(by, fmaf(-0.5f * pivot * by, by, 0.5f), by);
+        guarded[e] = guard, over[e] = by, l[e * ROW + e] = pivot * by;
+#pragma unroll
+        for (int i = 0; i < EDGE; i++)
+            if (i < e)
+                m[e][i] *= by;
+            else if (i > e)
+                l[i * ROW + e] = f[i] = guard ? 0 : m[i][e] * by;
+#pragma unroll
+        for (int i = e + 1; i < EDGE; i++) {
+#pragma unroll
+            for (int c = 0; c <= i; c++)
+                if (c != e)
+                    m[i][c] = fmaf(-f[i], c < e ? m[e][c] : f[c], m[i][c]);
+            m[i][e] = -f[i] * by;
+        }
+        m[e][e] = by;
+    }
+}
+
+/* Returns where a line's EDGE numbers begin, so that tiles' lines lie in different banks. */
+__device__ __forceinline__ int side_at(int line) { return line * EDGE + line / EDGE * 4; }
+
+/* m <- m - f u', of lines of `side`. */
+__device__ __forceinline__ void subtract_tile(float (&m)[EDGE][EDGE], const float *side, int row,
+                                              int col)
+{
+#pragma unroll
+    for (int half = 0; half < EDGE; half += 4) {
+        float f[EDGE][4], u[EDGE][4];
+#pragma unroll
+        for (int i = 0; i < EDGE; i++) {
+            *(float4 *)f[i] = *(const float4 *)(side + side_at(row + i) + half);
+            *(float4 *)u[i] = *(const float4 *)(side + side_at(col + i) + half);
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+#pragma unroll
+            for (int i = 0; i < EDGE; i++)
+#pragma unroll
+                for (int c = 0; c < EDGE; c++)
+                    m[i][c] = fmaf(-f[i][e], u[c][e], m[i][c]);
+    }
+}
+
 /* Factors the diagonal block at `first`, of w lines, in place, with zeros above, and inverts it: Gauss's elimination in
- * place, a column at a time, of which a thread holds EDGE x EDGE numbers: of the block what is right of the column, of
- * the inverse what is left of it. The diagonal is lifted by the matrix's number or, without lift, by a quarter of the
- * bounds. panel: the inverse without the rows of guarded columns, which leaves those below 0. A block a matrix, which
- * returns where `only` says so. */
+ * place, EDGE columns at a time, of which a thread holds EDGE x EDGE numbers: of the block what is right of the columns, of
+ * the inverse what is left of them. The thread of their tile factors that, those below and on the left of it take that off
+ * theirs, and then all lines below what these give. The diagonal is lifted by the matrix's number or, without lift, by a
+ * quarter of the bounds. panel: the inverse without the rows of guarded columns, which leaves those below 0. A block a
+ * matrix, which returns where `only` says so. */
 static __global__ void __launch_bounds__(THREADS, 1)
     factor(float *x, float *inverse, float *panel, const float *bound, const float *lift,
            const float *by, const int *only, int k, int first, int w, int blocks)
 {
     extern __shared__ float l[]; /* (PANEL,ROW): the factor, then its inverse */
-    __shared__ __align__(16) float
-        line[2][PANEL]; /* column j from the diagonal on, before it row j of the inverse */
-    __shared__ float least[PANEL];
+    /* Of lines below the tile these columns of the factor, of others the transpose of these rows of the inverse. */
+    __shared__ __align__(16) float side[PANEL * EDGE + SIDE * 4];
+    __shared__ float least[PANEL], over[PANEL];
     __shared__ bool guarded[PANEL];
     int t = threadIdx.x, ti = t / SIDE, tj = t % SIDE, r0 = ti * EDGE, c0 = tj * EDGE;
-    float m[EDGE][EDGE], f[EDGE], u[EDGE];
+    float m[EDGE][EDGE];
 
     if (only && !only[blockIdx.x])
         return;
@@ -201,50 +257,50 @@ static __global__ void __launch_bounds__(THREADS, 1)
         for (int i = 0; i < EDGE; i++)
             if (r0 + i < w)
                 m[i][i] += lift ? lift[blockIdx.x] * by[r0 + i] * by[r0 + i] : bound[r0 + i] / 4;
-    for (int tile = 0; tile < SIDE; tile++)
-#pragma unroll
-        for (int e = 0; e < EDGE; e++) {
-            int j = tile * EDGE + e;
-            float *now = line[e & 1];
-            bool in_column = tj == tile && ti >= tile, in_row = ti == tile && tj <= tile;
-#pragma unroll
-            for (int i = 0; i < EDGE; i++) {
-                if (in_column && (ti > tile || i >= e))
-                    now[r0 + i] = m[i][e];
-                if (in_row && (tj < tile || i < e))
-                    now[c0 + i] = m[e][i];
-            }
-            __syncthreads();
-            bool guard = !(now[j] > least[j]);
-            float pivot = guard ? least[j] : now[j], over = rsqrtf(pivot);
-            over = fmaf(over, fmaf(-0.5f * pivot * over, over, 0.5f), over);
-            if (t == 0)
-                guarded[j] = guard;
-            if (ti < tile || tj > ti)
-                continue;
-            load8(f, now + r0), load8(u, now + c0);
-#pragma unroll
-            for (int i = 0; i < EDGE; i++) {
-                f[i] = guard || (ti == tile && i <= e) ? 0 : f[i] * over;
-                u[i] *= over;
-            }
+    __syncthreads();
+    for (int tile = 0; tile < SIDE; tile++) {
+        int j = tile * EDGE;
+        float *corner = l + j * (ROW + 1);
+        if (ti == tile && tj == tile)
+            factor_tile(m, corner, over + j, least + j, guarded + j);
+        __syncthreads();
+        if (tj == tile && ti > tile) {
 #pragma unroll
             for (int i = 0; i < EDGE; i++)
 #pragma unroll
-                for (int c = 0; c < EDGE; c++)
-                    m[i][c] = fmaf(-f[i], u[c], m[i][c]);
+                for (int e = 0; e < EDGE; e++) {
+                    float f = m[i][e];
 #pragma unroll
-            for (int i = 0; i < EDGE; i++) {
-                if (in_row && (tj < tile || i < e))
-                    m[e][i] = u[i];
-                if (in_column && (ti > tile || i > e)) {
-                    l[(r0 + i) * ROW + j] = f[i];
-                    m[i][e] = -f[i] * over;
+                    for (int c = 0; c < e; c++)
+                        f = fmaf(-m[i][c], corner[e * ROW + c], f);
+                    m[i][e] = guarded[j + e] ? 0 : f * over[j + e];
+                    side[side_at(r0 + i) + e] = l[(r0 + i) * ROW + j + e] = m[i][e];
                 }
-            }
-            if (in_column && ti == tile)
-                l[j * ROW + j] = pivot * over, m[e][e] = over;
+#pragma unroll
+            for (int i = 0; i < EDGE; i++)
+#pragma unroll
+                for (int e = 0; e < EDGE; e++)
+                    m[i][e] = 0;
+        } else if (ti == tile && tj <= tile) {
+#pragma unroll
+            for (int e = 0; e < EDGE; e++)
+#pragma unroll
+                for (int c = 0; c < EDGE; c++) {
+                    if (tj == tile) {
+                        m[e][c] = c > e ? 0 : m[e][c];
+                    } else {
+#pragma unroll
+                        for (int i = 0; i < e; i++)
+                            m[e][c] = fmaf(-corner[e * ROW + i], m[i][c], m[e][c]);
+                        m[e][c] *= over[j + e];
+                    }
+                    side[side_at(c0 + c) + e] = m[e][c];
+                }
         }
+        __syncthreads();
+        if (ti > tile && tj <= ti)
+            subtract_tile(m, side, r0, c0);
+    }
     __syncthreads();
     for (int i = t; i < PANEL * PANEL; i += THREADS) {
         int r = i / PANEL, c = i % PANEL;
@@ -329,7 +385,8 @@ static __global__ void __launch_bounds__(THREADS, 2) by_inverse(struct column m)
     if (product) {
 #pragma unroll 8
         for (int i = t; i < PANEL * PANEL / 4; i += THREADS)
-            ((float4 *)inv)[i] = ((const float4 *)inverse)[i];
+            if (i < PANEL * PANEL / 8 || i % (PANEL / 4) >= PANEL / 8) /* else zeros, not read */
+                ((float4 *)inv)[i] = ((const float4 *)inverse)[i];
         __syncthreads();
         float sum[4][8] = {};
         add_products<8>(sum, tile + r0 * TALL_LD, inv + c0, 0);

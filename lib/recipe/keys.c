@@ -122,7 +122,7 @@ static const struct key keys[] = {
     { "optimizer", "coeffs", K_COEFFS, F(optimizer.polar.row), 0, 0, NULL, NULL },
     { "optimizer", "polar", K_DTYPE, F(optimizer.polar.dtype), 0, 0, "bf16", DTYPE_CHOICES },
     { "optimizer", "polar_form", K_WORD, F(optimizer.polar.form), 0, 0, "direct", "direct|gram" },
-    { "optimizer", "restart", K_COUNTS, F(optimizer.polar.restart), 1, MAX_POLAR - 1, "2,3", NULL },
+    { "optimizer", "restart", K_COUNTS, F(optimizer.polar.restart), 1, MAX_POLAR - 1, "1,3", NULL },
     { "optimizer", "blend_f32", K_BOOL, F(optimizer.muon.blend_f32), 0, 0, "no", NULL },
     { "optimizer", "aol", K_BOOL, F(optimizer.polar.aol), 0, 0, "no", NULL },
     { "schedule", "steps", K_INT, F(schedule.steps), 1, 1e7, NULL, NULL },

@@ -293,7 +293,7 @@ static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
         time_of((int)x.size(), [&](int i) { o->polar(o, x[i], n, table, 4, POLAR_AOL); }), 0,
         flops * 4 / 5);
     bench_gram(x, n, k, m, 2, POLAR_RESTART << 2);
-    bench_gram(x, n, k, m, 3, POLAR_RESTART << 2 | POLAR_RESTART << 3);
+    bench_gram(x, n, k, m, 3, POLAR_RESTART << 1 | POLAR_RESTART << 3);
     if (plans)
         plan_rows(x, n, flops);
 }
@@ -853,12 +853,8 @@ static void bench_soap(void)
         double r = (double)shape[i][1], k = (double)shape[i][2],
                cubes[2] = { r * r * r, k * k * k };
         soap_bank b = soap_of(n, shape[i][1], shape[i][2]);
-        for (int step = 0; step < 12; step++) {
+        for (int step = 0; step < 12; step++)
             draw(b.p, 1), grow(b, numbers);
-            if (step == 0 && r > k)
-                row("turn of bases far from orthogonal", time_of(1, [&](int) { turn_side(b, 0); }),
-                    0, THREE * n * 16.0 / 3 * cubes[0]);
-        }
         for (int side = 0; side < 2; side++) {
             snprintf(name, sizeof name, "turn %d of %d", n, (int)(side ? k : r));
             row(name, time_of(1, [&](int) { turn_side(b, side); }), 0,

@@ -66,7 +66,7 @@ says() { # STATUS TEXT OPTION...
     says 2 "gpt-train: --set precision.weight_scale=fixed: expected row, delayed or a number in \[1e-12, 1e+12\], found 'fixed'" \
         --plan -r tiny -s precision.weight_scale=fixed
     # what is checked is a default
-    says 2 "gpt-train: --set optimizer.coeffs=1 2 3 / 1 2 3: tiny: optimizer.restart = 2,3, the default: the table has 2 rows: *" \
+    says 2 "gpt-train: --set optimizer.coeffs=1 2 3 / 1 2 3: tiny: optimizer.restart = 1,3, the default: the table has 2 rows: *" \
         --plan -r tiny -s optimizer.polar_form=gram -s "optimizer.coeffs=1 2 3 / 1 2 3"
     grep -v '^checkpoint_every' "$GPT_SHARE/recipes/tiny.recipe" | sed 's/^val_chunk = .*/val_chunk = 4095/' > my.recipe
     says 3 "gpt-train: my.recipe:*: data.val_tokens: expected a multiple of val_chunk, *" --plan -r my.recipe

@@ -251,7 +251,7 @@ static double apart(const double *x, const double *y, int count, int rank)
  * same places; a tie that falls differently is 2^-8 in one element, so the norms agree to 2%. */
 static void test_bf16(int rows, int cols, bool aol, bool gram)
 {
-    unsigned form = gram ? POLAR_GRAM | POLAR_RESTART << 2 | POLAR_RESTART << 3 : 0;
+    unsigned form = gram ? POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3 : 0;
     unsigned how = (aol ? POLAR_AOL : 0) | form;
     struct coeffs c = set(aol ? "turbo-muon" : "record-61");
     struct trial t = one_trial(MATRIX_GAUSSIAN, rows, cols, TRIAL_VECTORS | (aol ? TRIAL_AOL : 0));
