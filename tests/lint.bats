@@ -53,6 +53,14 @@ scripts() { find .ci share tests examples -type f -exec grep -lE -m1 '^#!.*[/ ](
 }
 
 # What a merge leaves where both sides changed a place.
+too_long() { grep -nP '^(?!\||    |<).{101,}' "$@"; }
+
+@test "documents have lines of up to 100 columns, but for tables and listings" {
+    run ! too_long README.md CONTRIBUTING.md CHANGELOG.md share/doc/*.md
+    printf -- '- %099d\n| %0120d |\n' 1 2 >"$BATS_TEST_TMPDIR/x.md"
+    [ "$(too_long "$BATS_TEST_TMPDIR/x.md" | wc -l)" -eq 1 ]
+}
+
 left_by_merge() { grep -rnE '^(<{7}|>{7})( |$)' --include='*.*' --include=Makefile "$@"; }
 
 @test "no file has what a merge leaves" {

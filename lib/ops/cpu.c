@@ -424,10 +424,13 @@ static const struct ops memory_and_order = {
 
 int ops_cpu_new(struct ops **o)
 {
-    struct cpu *c = calloc(1, sizeof *c);
+    struct cpu *c;
+    int rc = simd_check();
 
     *o = NULL;
-    if (!c)
+    if (rc)
+        return rc;
+    if (!(c = calloc(1, sizeof *c)))
         return err_set(GPT_SYSTEM, "cannot allocate %zu bytes for the CPU device", sizeof *c);
     c->o = memory_and_order;
 #define OP(name, ...) c->o.name = cpu_##name

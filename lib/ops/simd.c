@@ -23,6 +23,16 @@ static enum simd of_processor(void)
 #endif
 }
 
+int simd_check(void)
+{
+    const char *limit = getenv("GPT_SIMD");
+    for (int s = 0; limit && s < SIMD_SETS; s++)
+        if (!strcmp(limit, names[s]))
+            return 0;
+    return limit ? err_set(GPT_USAGE, "GPT_SIMD: expected none, fma or avx512, found '%s'", limit)
+                 : 0;
+}
+
 static void look(void)
 {
     const char *limit = getenv("GPT_SIMD");

@@ -18,6 +18,7 @@
 #define OPS_SIMD_H
 
 #include <stdbool.h>
+#include "base/err.h"
 
 enum simd {
     SIMD_NONE, /* what the compiler targets; products round twice a step if that has no FMA */
@@ -26,8 +27,10 @@ enum simd {
     SIMD_SETS
 };
 
-/* The greatest of this processor, or a smaller one that GPT_SIMD or simd_limit() names. */
+/* Returns the greatest of this processor, or a smaller one that GPT_SIMD or simd_limit() names. */
 enum simd simd_get(void);
+/* GPT_USAGE: GPT_SIMD names no set. */
+int simd_check(void) MUST_CHECK;
 void simd_limit(enum simd most);
 
 #define SIMD_INLINE static inline __attribute__((always_inline))

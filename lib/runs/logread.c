@@ -165,7 +165,7 @@ static int end_trial(struct logread *r)
     else if (!u->ended)
         note(r, u->last_line, "the run ends at step %d without a validation", u->last);
     if (u->missing && u->missing < u->steps)
-        note(r, u->first_line, "lines of %d steps are missing", u->missing);
+        note(r, u->first_line, "step lines missing: %d", u->missing);
     return r->sink.run ? r->sink.run(r->sink.arg, u) : 0;
 }
 

@@ -223,7 +223,7 @@ part() {
     sed -i '/^step   30/d' llmc.log
     run --separate-stderr logdiff --format tsv llmc.log
     [ "$(cells runs ended loss time_s <<< "$output")" = "1 3.1 " ]
-    [[ "$stderr" == *"lines of 1 steps are missing"* ]]
+    [[ "$stderr" == *"step lines missing: 1"* ]]
 }
 
 @test "--follow without a baseline: each validation, and the run's report at the end" {

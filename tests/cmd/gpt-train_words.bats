@@ -58,6 +58,12 @@ says() { # STATUS TEXT OPTION...
     "$GPT_BIN/gpt-train" --plan -r tiny > /dev/null
 }
 
+@test "an instruction set that is none is refused" {
+    run --separate-stderr env GPT_SIMD=avx9 "$GPT_BIN/gpt-train" -r tiny --bench 1 --device cpu
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "gpt-train: GPT_SIMD: expected none, fma or avx512, found 'avx9'" ]
+}
+
 @test "a fault that --set made names what was set, and what would do" {
     says 2 "gpt-train: --set model.bigram_signs=5: signs need a bigram table, but model.bigram_rows is 0: model.bigram_rows=N makes one" \
         --plan -r tiny -s model.bigram_signs=5

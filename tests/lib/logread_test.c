@@ -362,7 +362,7 @@ static void test_gaps(void)
     char *text = made_text(&m, &n);
     char *gap = with(text, "step:31/60 train_time:3100ms step_avg:100.00ms\n", "");
     seen_read(&s, gap, strlen(gap), 0);
-    CHECK(seen_note_has(&s, -1, "lines of 1 steps are missing"));
+    CHECK(seen_note_has(&s, -1, "step lines missing: 1"));
     CHECK(s.runs == 1 && s.run[0].ended);
     seen_release(&s);
     /* no last validation */
