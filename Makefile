@@ -178,10 +178,12 @@ define compile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC_ALL) $(1) -MMD -MP -c -o $@ $<
 endef
+# To optimise a test takes longer than it gains; what it tests is optimised.
+test_flags = $(if $(filter tests/%,$*),$(TEST_INC) $(if $(filter %_test,$*),-O1))
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-present
-	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)))
+	$(call compile,$(test_flags))
 $(BUILD)/obj-cuda/%.o: %.c $(BUILD)/flags $(BUILD)/cuda-flags | $(BUILD)/deps-present
-	$(call compile,$(if $(filter tests/%,$*),$(TEST_INC)) -DHAVE_CUDA -I$(CUDA_HOME)/include)
+	$(call compile,$(test_flags) -DHAVE_CUDA -I$(CUDA_HOME)/include)
 $(BUILD)/obj/lib/recipe/named.o $(BUILD)/obj64/lib/recipe/named.o: $(wildcard share/recipes/* share/recipes/*/*)
 $(BUILD)/obj/lib/runs/page.o: lib/runs/page.html
 $(BUILD)/obj/lib/runs/benchmark.o: $(wildcard share/standings/*)
