@@ -305,7 +305,7 @@ static void check_new_term(void)
 
 int main(int argc, char **argv)
 {
-    uint64_t drawn = argc > 1 ? strtoull(argv[1], NULL, 0) : 400;
+    uint64_t drawn = argc > 1 ? strtoull(argv[1], NULL, 0) : 250;
 
     for (int i = 0; i < n_small_forms; i++)
         check_form(&small_forms[i]);
