@@ -58,6 +58,24 @@ records() { # FACTOR ALONE GPUS
     [[ "$output" = *"ok     norm of mudd_b2 off "* ]]
 }
 
+@test "power: joules are the mean power at work times a step" {
+    cat > bin/nvidia-smi <<'END'
+#!/bin/bash
+while :; do printf '600, 1500\n650, 1400\n90, 300\n'; sleep 0.01; done
+END
+    cat > bin/gpt-train <<'END'
+#!/bin/bash
+printf 'stage\tT\tmicros\tstep_ms\n'
+for t in 1 2 3; do sleep 0.5; printf '%d\t%d\t8\t%d\t0\n' $t $t ${t}00; done
+END
+    chmod +x bin/*
+    run --separate-stderr env PATH="$PWD/bin:$PATH" GPT_BIN="$PWD/bin" "$BATS_TEST_DIRNAME/gpu/gpu-records" 1 shards golden out power84
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [[ $output =~ 'record84 T = 1: 625 W at 1450 MHz ('[0-9]+' readings), step 100.0 ms: 62.5 J' ]]
+    [[ $output =~ 'record84 T = 3: 625 W at 1450 MHz ('[0-9]+' readings), step 300.0 ms: 187.5 J' ]]
+}
+
 # A row "| ... | `LOSSES` [`AGAINST`] | WORST% | LAST | PASS or FAIL |" of fidelity.md; without AGAINST the
 # published program's curve of that record.
 @test "fidelity.md says of each curve that is kept what curve-against says" {
