@@ -60,11 +60,11 @@ records() { # FACTOR ALONE GPUS
 
 @test "power: joules are the mean power at work times a step" {
     cat > bin/nvidia-smi <<'END'
-#!/bin/bash
+#!/bin/bash -u
 while :; do printf '600, 1500\n650, 1400\n90, 300\n'; sleep 0.01; done
 END
     cat > bin/gpt-train <<'END'
-#!/bin/bash
+#!/bin/bash -u
 printf 'stage\tT\tmicros\tstep_ms\n'
 for t in 1 2 3; do sleep 0.5; printf '%d\t%d\t8\t%d\t0\n' $t $t ${t}00; done
 END
