@@ -268,7 +268,7 @@ static struct fit_options fit_options(bool aol)
     opt.objective = o.objective && !strcmp(o.objective, "max") ? FIT_MAX : FIT_RMS;
     opt.rounded = o.bf16;
     if (o.gram)
-        opt.how = POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3;
+        opt.how = POLAR_GRAM_FORM;
     opt.lower = or_else(o.lower, opt.lower);
     /* AOL reaches 1, the norm stays 2% below; rounding may come in on top. */
     opt.upper = or_else(o.upper, aol ? 1.02 : opt.upper);

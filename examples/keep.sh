@@ -1,5 +1,5 @@
 #!/bin/sh
-# What examples read that go on where they were stopped: the runs in a folder answer one question, of one set of shards.
+# Examples that go on where they were stopped read this: the runs in a folder answer one question, of one set of shards.
 
 # keep FILE: FILE.part becomes FILE, unless that is there and says something else.
 keep() {

@@ -1,8 +1,8 @@
 /* multiply.cu - products of matrices that a rule's stages need in f32.
  *
  * Contract: op_list.h, optimizers.md 4.8. Both operands are packed in f16x3, their rows scaled to norms from 1 to 2
- * (split.h), a basis' as they are, one product for all matrices, some at a time; a pass over c behind it takes scales back, and does what is
- * said of c. Of a matrix by itself the lower half is made, in rows of 384. FLOPs: 2 R C k in f32, half that of a matrix
+ * (split.h), a basis' as they are, one product for all matrices, some at a time; a pass over c behind it takes scales
+ * back, and does what is said of c. Of a matrix by itself the lower half is made, in rows of 384. FLOPs: 2 R C k in f32, half that of a matrix
  * by itself, three times that in f16. c differs from the C reference's by the order of sums, and by 2^-22 of a
  * product's operands.
  */

@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
            const float *by, const int *only, int k, int first, int w, int blocks)
 {
     extern __shared__ float l[]; /* (PANEL,ROW): the factor, then its inverse */
-    /* Of lines below the tile these columns of the factor, of others the transpose of these rows of the inverse. */
+    /* Holds these columns of the factor for lines below the tile, for others these rows of the inverse, transposed. */
     __shared__ __align__(16) float side[PANEL * EDGE + SIDE * 4];
     __shared__ float least[PANEL], over[PANEL];
     __shared__ bool guarded[PANEL];

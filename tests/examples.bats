@@ -321,7 +321,7 @@ END
     grep -qx 'muon_wd = 0' "$OUT/branch-4-2/branch-2/seed-1.log"
 }
 
-# What the small world's run offers to those that ask a checkpoint: a narrow model that has learnt, few tokens a batch.
+# Gives examples that ask a checkpoint the small world's: a narrow model that has learnt, few tokens a batch.
 world() {
     export SHARDS=$OUT/world/shards RUN
     RUN=$(find "$OUT/world/run" -name 'step-*' | sort | head -1)
@@ -431,12 +431,12 @@ settings_of() {
     [ "$(cd "$BATS_TEST_TMPDIR" && md5sum -- record-84 qk-* | cut -d ' ' -f 1 | sort -u | wc -l)" -eq 3 ]
 }
 
-# Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
 @test "rounding-61.lines has the lines of rounding.lines, with a block of its own" {
     diff <(lines_of examples/rounding.lines | sed '/^\*/d; s/^tiny /record-61 /; s/=512$/=8192/') \
         <(lines_of examples/rounding-61.lines | sed '/^\*/d')
 }
 
+# Narrow; eight steps, or so many that what begins when head and embedding part has moved a weight.
 @test "tiny.lines, rounding.lines, those of record 61: each runs, and its losses are not the baseline's" {
     n=0
     declare -A base

@@ -52,7 +52,6 @@ scripts() { find .ci share tests examples -type f -exec grep -lE -m1 '^#!.*[/ ](
     mandoc -T lint -W warning man/*.[157]
 }
 
-# What a merge leaves where both sides changed a place.
 too_long() { grep -nP '^(?!\||    |<).{101,}' "$@"; }
 
 @test "documents have lines of up to 100 columns, but for tables and listings" {
@@ -61,6 +60,7 @@ too_long() { grep -nP '^(?!\||    |<).{101,}' "$@"; }
     [ "$(too_long "$BATS_TEST_TMPDIR/x.md" | wc -l)" -eq 1 ]
 }
 
+# Finds the lines that a merge leaves where both sides changed a place.
 left_by_merge() { grep -rnE '^(<{7}|>{7})( |$)' --include='*.*' --include=Makefile "$@"; }
 
 @test "no file has what a merge leaves" {

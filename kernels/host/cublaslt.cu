@@ -23,16 +23,16 @@ static void *load(void)
     return lib;
 }
 
-template <class F> static F *find(const char *name)
+static void *find(const char *name)
 {
     static void *const lib = load();
-    return lib ? (F *)dlsym(lib, name) : NULL;
+    return lib ? dlsym(lib, name) : NULL;
 }
 
 #define FORWARD(type, otherwise, name, parameters, arguments) \
     type name parameters \
     { \
-        static auto *const f = find<decltype(name)>(#name); \
+        static auto *const f = (decltype(&name))find(#name); \
         return f ? f arguments : otherwise; \
     }
 #define STATUS(name, parameters, arguments) \
@@ -44,31 +44,22 @@ FORWARD(const char *, problem, cublasLtGetStatusString, (cublasStatus_t s), (s))
 STATUS(cublasLtCreate, (cublasLtHandle_t * lt), (lt))
 STATUS(cublasLtDestroy, (cublasLtHandle_t lt), (lt))
 
+/* Defines the functions that are alike for each kind of object. */
+#define OBJECT(object, attribute) \
+    STATUS(object##Destroy, (object##_t x), (x)) \
+    STATUS(object##SetAttribute, (object##_t x, attribute what, const void *value, size_t size), \
+           (x, what, value, size))
+OBJECT(cublasLtMatrixLayout, cublasLtMatrixLayoutAttribute_t)
+OBJECT(cublasLtMatmulDesc, cublasLtMatmulDescAttributes_t)
+OBJECT(cublasLtMatmulPreference, cublasLtMatmulPreferenceAttributes_t)
+
 STATUS(cublasLtMatrixLayoutCreate,
        (cublasLtMatrixLayout_t * m, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld),
        (m, type, rows, cols, ld))
-STATUS(cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t m), (m))
-STATUS(cublasLtMatrixLayoutSetAttribute,
-       (cublasLtMatrixLayout_t m, cublasLtMatrixLayoutAttribute_t what, const void *value,
-        size_t size),
-       (m, what, value, size))
-
 STATUS(cublasLtMatmulDescCreate,
        (cublasLtMatmulDesc_t * desc, cublasComputeType_t compute, cudaDataType_t scale),
        (desc, compute, scale))
-STATUS(cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t desc), (desc))
-STATUS(cublasLtMatmulDescSetAttribute,
-       (cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, const void *value,
-        size_t size),
-       (desc, what, value, size))
-
 STATUS(cublasLtMatmulPreferenceCreate, (cublasLtMatmulPreference_t * p), (p))
-STATUS(cublasLtMatmulPreferenceDestroy, (cublasLtMatmulPreference_t p), (p))
-STATUS(cublasLtMatmulPreferenceSetAttribute,
-       (cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t what, const void *value,
-        size_t size),
-       (p, what, value, size))
-
 STATUS(cublasLtMatmulAlgoGetHeuristic,
        (cublasLtHandle_t lt, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

@@ -13,8 +13,8 @@
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/hash.h"
-#include "base/text.h"
 #include "base/le.h"
+#include "base/text.h"
 #include "base/zio.h"
 
 bool shard_begins(const void *bytes, size_t n)

@@ -56,7 +56,13 @@ enum { ADAM_MAX = 40 }; /* parameters of one call */
 enum { TRUNK = -1, BRANCHES = 4 }; /* of branch() */
 
 /* What polar does; POLAR_RESTART << k: its Gram form begins anew after k rows. */
-enum { POLAR_AOL = 1, POLAR_GRAM = 2, POLAR_RESTART = 4 };
+enum {
+    POLAR_AOL = 1,
+    POLAR_GRAM = 2,
+    POLAR_RESTART = 4,
+    POLAR_GRAM_FORM =
+        POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3 /* by default: optimizer.restart */
+};
 enum {
     POLAR_GRAM_SCALE = 1024
 }; /* the Gram form holds 2^10 A, so that f16 has its small numbers */

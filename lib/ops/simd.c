@@ -23,23 +23,29 @@ static enum simd of_processor(void)
 #endif
 }
 
+/* Returns the set that a limit names; SIMD_SETS: none. */
+static enum simd set_named(const char *limit)
+{
+    int s = 0;
+    while (s < SIMD_SETS && strcmp(limit, names[s]))
+        s++;
+    return (enum simd)s;
+}
+
 int simd_check(void)
 {
     const char *limit = getenv("GPT_SIMD");
-    for (int s = 0; limit && s < SIMD_SETS; s++)
-        if (!strcmp(limit, names[s]))
-            return 0;
-    return limit ? err_set(GPT_USAGE, "GPT_SIMD: expected none, fma or avx512, found '%s'", limit)
-                 : 0;
+    if (!limit || set_named(limit) < SIMD_SETS)
+        return 0;
+    return err_set(GPT_USAGE, "GPT_SIMD: expected none, fma or avx512, found '%s'", limit);
 }
 
 static void look(void)
 {
     const char *limit = getenv("GPT_SIMD");
     most = of_processor();
-    for (int s = 0; limit && s < SIMD_SETS; s++)
-        if (!strcmp(limit, names[s]) && (enum simd)s < most)
-            most = (enum simd)s;
+    if (limit && set_named(limit) < most)
+        most = set_named(limit);
 }
 
 enum simd simd_get(void)

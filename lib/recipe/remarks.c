@@ -112,6 +112,11 @@ static void remark_rows(const struct remarks *m, const struct recipe *r, const c
             of, most);
 }
 
+static bool same_rows(const struct polar_rows *a, const double (*row)[3], int n)
+{
+    return a->n == n && !memcmp(a->row, row, (size_t)n * sizeof *row);
+}
+
 /* Remarks on each table once. */
 static void remark_coeffs(const struct remarks *m, const struct recipe *r)
 {
@@ -120,16 +125,14 @@ static void remark_coeffs(const struct remarks *m, const struct recipe *r)
     for (int i = 0; i < 2 * r->n_params; i++) {
         const struct rule *rule = &r->params[i / 2].rule;
         const struct polar_rows *rows = &rule->chain[i % 2].polar;
-        bool before = !chain_stage(&rule->chain[i % 2], STAGE_polar);
-        for (int k = 0; k < n; k++)
-            before |= seen[k]->n == rows->n &&
-                      !memcmp(seen[k]->row, rows->row, (size_t)rows->n * sizeof *rows->row);
-        if (before)
+        int k = 0;
+        while (k < n && !same_rows(seen[k], rows->row, rows->n))
+            k++;
+        if (k < n || !chain_stage(&rule->chain[i % 2], STAGE_polar))
             continue;
         seen[n++] = rows;
         char of[RULE_NAME + 8] = "optimizer.coeffs";
-        if (rows->n != r->optimizer.polar.n ||
-            memcmp(rows->row, r->optimizer.polar.row, (size_t)rows->n * sizeof *rows->row))
+        if (!same_rows(rows, r->optimizer.polar.row, r->optimizer.polar.n))
             snprintf(of, sizeof of, "rules.%s", rule->name);
         remark_rows(m, r, of, rows);
     }

@@ -221,8 +221,8 @@ static bool encode_piece(struct bpe *b, uint32_t before, const uint8_t *s, size_
     return true;
 }
 
-/* What a key takes of 16 bytes for a word of n, and its length. From a table, because a branch on
- * the length of words is mispredicted often. */
+/* Masks of the bytes that a key takes of 16, and the length in its last byte, for a word of n bytes. A
+ * table, because a branch on the length of words is mispredicted often. */
 #define BYTES(n) ((n) >= 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * ((n)&7)) - 1)
 #define FORM(n) \
     { \

@@ -293,7 +293,7 @@ static void bench_polar(int n, int64_t rows, int64_t cols, bool plans)
         time_of((int)x.size(), [&](int i) { o->polar(o, x[i], n, table, 4, POLAR_AOL); }), 0,
         flops * 4 / 5);
     bench_gram(x, n, k, m, 2, POLAR_RESTART << 2);
-    bench_gram(x, n, k, m, 3, POLAR_RESTART << 1 | POLAR_RESTART << 3);
+    bench_gram(x, n, k, m, 3, POLAR_GRAM_FORM);
     if (plans)
         plan_rows(x, n, flops);
 }

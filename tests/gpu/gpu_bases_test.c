@@ -12,10 +12,10 @@
 #include "gpu_pair.h"
 #include "ops/eigen.h"
 
-/* Leaves BLAS as many threads as its environment says, in place of lib/base/blas.c's, if one matrix is all there is. */
 int openblas_get_num_threads(void);
 void openblas_set_num_threads(int n);
 
+/* Leaves BLAS as many threads as its environment says, in place of lib/base/blas.c's, if one matrix is all there is. */
 int blas_threads(int n)
 {
     int before = openblas_get_num_threads();

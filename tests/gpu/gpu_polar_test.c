@@ -10,7 +10,7 @@
 
 /* -- polar --------------------------------------------------------------------------------- */
 
-static const unsigned gram = POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3;
+static const unsigned gram = POLAR_GRAM_FORM;
 
 /* orthogonalisation.md 4.2, then rows near the fixed point, so that tables have up to ten. */
 static const double table[10][3] = {

@@ -251,7 +251,7 @@ static double apart(const double *x, const double *y, int count, int rank)
  * same places; a tie that falls differently is 2^-8 in one element, so the norms agree to 2%. */
 static void test_bf16(int rows, int cols, bool aol, bool gram)
 {
-    unsigned form = gram ? POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3 : 0;
+    unsigned form = gram ? POLAR_GRAM_FORM : 0;
     unsigned how = (aol ? POLAR_AOL : 0) | form;
     struct coeffs c = set(aol ? "turbo-muon" : "record-61");
     struct trial t = one_trial(MATRIX_GAUSSIAN, rows, cols, TRIAL_VECTORS | (aol ? TRIAL_AOL : 0));
@@ -313,8 +313,7 @@ static void test_few_large(void)
         CHECK_OK(trial_of_svals(&t, &v, N, N, TRIAL_VECTORS, 7, (uint64_t)k));
         struct trials l = { 1, &t };
         CHECK_OK(eval_rounded(&c, &l, 0, 1e-2, &all, &direct, NULL));
-        CHECK_OK(eval_rounded(&c, &l, POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3, 1e-2,
-                              &all, &gram, NULL));
+        CHECK_OK(eval_rounded(&c, &l, POLAR_GRAM_FORM, 1e-2, &all, &gram, NULL));
         printf("few large values: direct %.4f, Gram form %.4f\n", direct.rms, gram.rms);
         CHECK(gram.rms <= 1.3 * direct.rms);
         trial_release(&t);

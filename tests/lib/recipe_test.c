@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "base/file.h"
+#include "ops/ops.h"
 #include "recipe/schedule.h"
 
 static const char *recipe_path(const char *name)
@@ -335,6 +336,7 @@ static void test_fields(void)
     CHECK_EQ(r->params[0].matrices, 40);
     CHECK_EQ(r->params[1].rows, 3072);
     CHECK_EQ(r->optimizer.polar.n, 5);
+    CHECK_EQ(POLAR_GRAM + POLAR_RESTART * r->optimizer.polar.restart, POLAR_GRAM_FORM);
     CHECK_NEAR(r->optimizer.polar.row[4][2], 0.42323551169305323, 0);
     CHECK_NEAR(r->precision.head.g_scale, 0.75 / 448, 0);
     /* The sum of record-61.md 1.1. */

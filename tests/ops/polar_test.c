@@ -280,7 +280,7 @@ static void by_hand(void)
 {
     cpu_begin();
     test_gram_dominated(0);
-    test_gram_dominated(POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3);
+    test_gram_dominated(POLAR_GRAM_FORM);
     test_gram_dominated(POLAR_GRAM | POLAR_RESTART << 2);
     for (int s = 0; s < N_RAGGED; s++)
         for (int t = 0; t < 2; t++) {
@@ -288,7 +288,7 @@ static void by_hand(void)
             enum dtype type = t ? DT_BF16 : DT_F32;
             test_polar(type, rows, cols, false);
             test_polar(type, rows, cols, true);
-            test_polar(type, rows, cols, POLAR_GRAM | POLAR_RESTART << 1 | POLAR_RESTART << 3);
+            test_polar(type, rows, cols, POLAR_GRAM_FORM);
         }
     test_polar(DT_BF16, 1031, 8, false); /* above 1024 rows a product rounds twice */
     cpu_end();
