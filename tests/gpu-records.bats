@@ -65,8 +65,11 @@ while :; do printf '600, 1500\n650, 1400\n90, 300\n'; sleep 0.01; done
 END
     cat > bin/gpt-train <<'END'
 #!/bin/bash -u
-printf 'stage\tT\tmicros\tstep_ms\n'
-for t in 1 2 3; do sleep 0.5; printf '%d\t%d\t8\t%d\t0\n' $t $t ${t}00; done
+for t in 1 2 3; do
+    sleep 0.5
+    [ $t -gt 1 ] || printf 'stage\tT\tmicros\tstep_ms\n'
+    printf '%d\t%d\t8\t%d\t0\n' $t $t ${t}00
+done
 END
     chmod +x bin/*
     run --separate-stderr env PATH="$PWD/bin:$PATH" GPT_BIN="$PWD/bin" "$BATS_TEST_DIRNAME/gpu/gpu-records" 1 shards golden out power84

@@ -1,6 +1,7 @@
 /* gpu_bench_ops.cu - times of the model's kernels at the records' shapes, beside their floors.
  *
  *     gpu_bench_ops [TOKENS ...]         (49152 16384)
+ *     gpu_bench_ops -j [TOKENS ...]      joules, too: 1 s of each row, without a pause
  *     GPT_GPU_PATH=portable gpu_bench_ops    the kernels for any GPU (ops_cuda.h)
  *
  * Each row: microseconds (median and least of RUNS replays of a captured graph that does the op
@@ -10,9 +11,16 @@
  * each input read once, each output written once at 4.25 TB/s; products at 770 (bf16) and 1198
  * (fp8) TFLOP/s, the ceilings measured on an H200; where an op is both, their sum, for its passes
  * depend on each other.
+ *
+ * With -j each row ends with microseconds, watts and millijoules of one op while nothing else runs:
+ * a card at its limit of power lowers its clock, and then an op takes as long as its joules do. The
+ * driver counts them (NVML). 0 W: its count did not change often enough.
  */
+#include <dlfcn.h>
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <thread>
 #include <vector>
 #include "../kernels/host/device.h"
 #include "../kernels/ops_cuda.h"
@@ -119,6 +127,84 @@ static struct batch batch_make(int tokens)
     return b;
 }
 
+/* The driver's count of what the card has taken, in millijoules; NULL: not asked for. */
+static int (*card_energy)(void *card, unsigned long long *mj);
+static void *card;
+static double total_joules;
+
+static void count_joules(void)
+{
+    void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    auto init = (int (*)(void))(nvml ? dlsym(nvml, "nvmlInit_v2") : NULL);
+    auto find = (int (*)(const char *, void **))(
+        nvml ? dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2") : NULL);
+    char bus[32];
+
+    if (!init || !find || init() || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) || find(bus, &card)) {
+        fprintf(stderr, "gpu_bench_ops: -j: NVML does not find GPU 0\n");
+        exit(5);
+    }
+    card_energy = (decltype(card_energy))dlsym(nvml, "nvmlDeviceGetTotalEnergyConsumption");
+}
+
+/* The count, once it has changed, and when that was, in seconds. */
+static double changed(unsigned long long *mj)
+{
+    unsigned long long before = 0;
+
+    for (bool first = true;; first = false) {
+        if (card_energy(card, mj)) {
+            fprintf(stderr, "gpu_bench_ops: -j: NVML does not count joules on this card\n");
+            exit(5);
+        }
+        if (!first && *mj != before)
+            break;
+        before = *mj;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+/* Replays a graph of SETS ops n times; returns watts from the first change of the count after the first fifth to
+ * the first after the last quarter has begun, or 0 if the ops had ended by then. us: of one op, after that fifth. */
+static double watts_of(void *graph, int n, double *us)
+{
+    int warm = n / 5 + 1, last = n - n / 4;
+    unsigned long long from, to;
+    cudaEvent_t a, b, middle;
+    float ms;
+
+    cudaEventCreate(&a), cudaEventCreate(&b), cudaEventCreate(&middle);
+    for (int i = 0; i < n; i++) {
+        if (i == warm)
+            cudaEventRecord(a, c->stream);
+        if (i == last)
+            cudaEventRecord(middle, c->stream);
+        ops_cuda_launch(o, graph);
+    }
+    cudaEventRecord(b, c->stream);
+    cudaEventSynchronize(a);
+    double start = changed(&from);
+    cudaEventSynchronize(middle);
+    double end = changed(&to);
+    bool over = cudaEventQuery(b) == cudaSuccess;
+    must(o->sync(o));
+    cudaEventElapsedTime(&ms, a, b);
+    *us = ms * 1e3 / ((n - warm) * SETS);
+    cudaEventDestroy(a), cudaEventDestroy(b), cudaEventDestroy(middle);
+    return over ? 0 : (double)(to - from) * 1e-3 / (end - start);
+}
+
+static void print_joules(void *graph, double us, int calls)
+{
+    double watts = 0;
+    for (int n = (int)(1e6 / (us * SETS)) + 8, tries = 0; watts == 0 && tries < 4; n *= 2, tries++)
+        watts = watts_of(graph, n, &us);
+    total_joules += watts * us * calls * 1e-6;
+    printf(" %9.1f us %4.0f W %8.2f mJ", us, watts, watts * us * 1e-3);
+}
+
 /* `once(i)` queues the op on set i. */
 static void row(const char *name, int calls, double bytes, double bf16_flops, double fp8_flops,
                 const std::function<void(int)> &once)
@@ -144,14 +230,59 @@ static void row(const char *name, int calls, double bytes, double bf16_flops, do
             us.push_back(ms * 1e3 / SETS);
     }
     cudaEventDestroy(a), cudaEventDestroy(b);
-    ops_cuda_graph_free(graph);
     std::sort(us.begin(), us.end());
     double t = us[us.size() / 2];
     total_ms += t * calls * 1e-3, total_floor_ms += floor * calls * 1e-3;
-    printf("%-34s %9.1f %9.1f %9.1f %6.2f %6.2f TB/s %5.0f TFLOP/s %4d %8.3f\n", name, t, us[0],
+    printf("%-34s %9.1f %9.1f %9.1f %6.2f %6.2f TB/s %5.0f TFLOP/s %4d %8.3f", name, t, us[0],
            floor, t / floor, bytes / t * 1e-6, (bf16_flops + fp8_flops) / t * 1e-6, calls,
            t * calls * 1e-3);
+    if (card_energy)
+        print_joules(graph, t, calls);
+    printf("\n");
     fflush(stdout);
+    ops_cuda_graph_free(graph);
+}
+
+/* Codes between 2^-3 and 2, of both signs, in e5m2 (e4m3: half to 2). */
+__global__ static void fill_codes(uint8_t *p, int64_t n)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u;
+        h ^= h >> 16, h *= 0x85ebca6bu, h ^= h >> 13;
+        p[i] = (h & 0x8f) | 0x30;
+    }
+}
+
+/* What floors are made of, at this card's clock and in its joules. */
+static void ceilings(void)
+{
+    enum { N = 8192 };
+    struct tensor a[2], y[SETS];
+    double flops = 2.0 * N * N * N, bytes = 4.0 * N * N;
+
+    for (struct tensor &t : a)
+        t = filled(N, N, 1);
+    for (struct tensor &t : y)
+        t = filled(N, N, 1);
+    row("(nothing but a launch)", 0, 0, 0, 0, [&](int i) { o->zero(o, tensor_rows(y[i], 0, 1)); });
+    row("(copy)", 0, bytes, 0, 0, [&](int i) {
+        cudaMemcpyAsync(y[i].data, a[i & 1].data, N * (size_t)N * 2, cudaMemcpyDeviceToDevice,
+                        c->stream);
+    });
+    row("(product of 8192 lines, bf16)", 0, 0, flops, 0, [&](int i) {
+        struct gemm g = { .out = y[i], .a = a[0], .b = a[1], .tb = true, .alpha = 1 };
+        cuda_gemm(c, &g);
+    });
+    struct tensor code[2] = { codes_in(a[0]), codes_in(a[1]) };
+    for (struct tensor &t : code)
+        fill_codes<<<1024, 256, 0, c->stream>>>((uint8_t *)t.data, (int64_t)N * N);
+    row("(product of 8192 lines, e4m3)", 0, 0, 0, flops, [&](int i) {
+        struct gemm g = {
+            .out = y[i], .a = code[0], .b = code[1], .tb = true, .alpha = 1e-3f, .fast = true
+        };
+        cuda_gemm(c, &g);
+    });
 }
 
 /* The tensors of one set. */
@@ -538,7 +669,7 @@ static void products(int T)
 
 static void heads(int T, const struct batch *b)
 {
-    double A = 2.0 * T * D;
+    double A = 2.0 * T * D, P = A * D; /* bytes of (T,D), FLOPs of a product by (D,D) */
     struct tensor factor = filled(2 * H, T, 1, DT_F32);
     struct qk_made plain = { { H, E, false, KEY_OFFSET_NONE, false }, rope, factor };
     struct qk_made paired = { { H, E, true, KEY_OFFSET_NONE, false }, rope, factor };
@@ -555,21 +686,21 @@ static void heads(int T, const struct batch *b)
         o->qkv(o, s.x, keys_of(s, m), s.z, factor, s.x3, s.h, wqkv, num, none, &m.shape, m.rope,
                s.g, gate, table, b);
     };
-    row("qkv", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], plain, none); });
+    row("qkv", 5, 0, 3 * P, 0, [&](int i) { qkv(sets[i], plain, none); });
     struct fp8_operands codes = { {}, 8.0f / 448, { codes_in(filled(3 * D, D, 1)), num } };
     struct qk_made in_fp8 = plain;
     in_fp8.shape.fp8 = &codes;
-    row("qkv of codes", 0, 0, 0, 3 * A, [&](int i) {
+    row("qkv of codes", 0, 0, 0, 3 * P, [&](int i) {
         codes.x8 = codes_in(sets[i].i);
         qkv(sets[i], in_fp8, none);
     });
-    row("qkv of codes, paired, table", 0, 0, 0, 3 * A, [&](int i) {
+    row("qkv of codes, paired, table", 0, 0, 0, 3 * P, [&](int i) {
         codes.x8 = codes_in(sets[i].i);
         in_fp8.shape.paired = true;
         qkv(sets[i], in_fp8, table);
     });
-    row("qkv paired, table", 5, 0, 3 * A, 0, [&](int i) { qkv(sets[i], paired, table); });
-    row("qkv half offset, split gate", 0, 0, 3 * A, 0, [&](int i) { qkv(sets[i], split, table); });
+    row("qkv paired, table", 5, 0, 3 * P, 0, [&](int i) { qkv(sets[i], paired, table); });
+    row("qkv half offset, split gate", 0, 0, 3 * P, 0, [&](int i) { qkv(sets[i], split, table); });
     row("value_bwd", 5, 3 * A, 0, 0, [&](int i) {
         struct set &s = sets[i];
         o->value_bwd(o, s.dx3, s.h, dgate, s.d12, none, &plain.shape, s.g, gate, table, b);
@@ -607,17 +738,6 @@ static void heads(int T, const struct batch *b)
     });
     row("attention_bwd half offset", 2, 0, 10.0 * E * pairs, 0,
         [&](int i) { attention_bwd(sets[i], split, a); });
-}
-
-/* Codes between 2^-3 and 2, of both signs, in e5m2 (e4m3: half to 2). */
-__global__ static void fill_codes(uint8_t *p, int64_t n)
-{
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * blockDim.x) {
-        uint32_t h = (uint32_t)i * 2654435761u;
-        h ^= h >> 16, h *= 0x85ebca6bu, h ^= h >> 13;
-        p[i] = (h & 0x8f) | 0x30;
-    }
 }
 
 /* The weights' gradient of the head: x8t (D,T) by g8 (T,V) as it lies, and by its transpose. */
@@ -669,17 +789,21 @@ static void bench(int T)
     struct batch b = batch_make(T);
     make(T);
     must(o->sync(o));
-    total_ms = total_floor_ms = 0;
+    total_ms = total_floor_ms = total_joules = 0;
     printf("T = %d, D = %d, F = %d, V = %d\n", T, D, F, V);
     printf("%-34s %9s %9s %9s %6s %11s %13s %4s %8s\n", "op", "median_us", "least_us", "floor_us",
            "ratio", "bytes", "flops", "call", "ms");
+    ceilings();
     streams(T, &b);
     recombined(T, &b);
     products(T);
     heads(T, &b);
     the_head(T, &b);
-    printf("%-34s %8.2f ms, floor %.2f ms, ratio %.2f; %zu MB\n\n", "forward and backward",
-           total_ms, total_floor_ms, total_ms / total_floor_ms, o->allocated(o) >> 20);
+    printf("%-34s %8.2f ms, floor %.2f ms, ratio %.2f; %zu MB", "forward and backward", total_ms,
+           total_floor_ms, total_ms / total_floor_ms, o->allocated(o) >> 20);
+    if (card_energy)
+        printf("; %.2f J", total_joules);
+    printf("\n\n");
     o->free(o);
 }
 
@@ -689,9 +813,12 @@ int main(int argc, char **argv)
         printf("gpu_bench_ops: no GPU\n");
         return 77;
     }
-    for (int i = 1; i < argc; i++)
+    int from = argc > 1 && !strcmp(argv[1], "-j") ? 2 : 1;
+    if (from == 2)
+        count_joules();
+    for (int i = from; i < argc; i++)
         bench(atoi(argv[i]));
-    if (argc == 1) {
+    if (argc == from) {
         bench(49152);
         bench(16384);
     }
