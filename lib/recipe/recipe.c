@@ -330,7 +330,8 @@ static int read_log(struct recipe **r, const char *path, char *text, const char 
     char *begin = strstr(text, "\n====="), *line = strstr(text, "\nrecipe: "), hash[33] = "";
     begin = begin ? strchr(begin + 1, '\n') : NULL;
     char *end = begin ? strstr(begin, "\n=====") : NULL;
-    if (!end || !line || sscanf(line, "\nrecipe: %*s %32[0-9a-f]", hash) != 1)
+    size_t words = line ? strcspn(line + 1, "\n") : 0; /* the name, blanks in it, and the hash */
+    if (!end || words < 32 || sscanf(line + 1 + words - 32, "%32[0-9a-f]", hash) != 1)
         return err_set(GPT_INPUT,
                        "%s: expected a recipe in this run log, found none (a log on a terminal "
                        "leaves it out)",

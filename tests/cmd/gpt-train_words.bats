@@ -20,6 +20,13 @@ says() { # STATUS TEXT OPTION...
     says 4 "gpt-train: too little memory on the CPU: the run needs [1-9]*.* MiB, 19.1 available; *" -r tiny -d "$SHARDS" --memory 20M
 }
 
+@test "a recipe's name may have blanks: its log is a recipe all the same" {
+    "$GPT_BIN/gpt-train" -q -r tiny -s name='two words' "${SMALL[@]}" -s schedule.steps=2 -d "$SHARDS" > two.log
+    grep -q '^recipe: two words [0-9a-f]*$' two.log
+    "$GPT_BIN/gpt-train" --plan -r two.log > plan
+    grep -q "^$(sed -n 's/^recipe: /recipe /p' two.log) on 1 rank" plan
+}
+
 @test "--plan labels whose memory it prints" {
     run --separate-stderr "$GPT_BIN/gpt-train" --plan -r tiny --ranks 8
     [ "$status" -eq 0 ]
