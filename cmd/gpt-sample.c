@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/opt.h"
-#include "base/progress.h"
 #include "base/text.h"
 #include "recipe/named.h"
 #include "sample/generate.h"

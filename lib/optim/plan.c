@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ops/ops.h"
-#include "recipe/states.h"
 
 _Static_assert(MAX_PARAMS <= 32, "a set of parameters is 32 bits");
 _Static_assert(2 * MAX_STAGES <= 32, "met has a bit for each");

@@ -5,7 +5,6 @@
 #ifndef TOKENIZE_VOCAB_FORMS_H
 #define TOKENIZE_VOCAB_FORMS_H
 
-#include <stdbool.h>
 #include "tokenize/vocab.h"
 
 struct vocab_text {
