@@ -499,7 +499,7 @@ static void test_temporary_dir(int sig)
     CHECK(!rmdir(second));
     CHECK_ERR(temporary_dir_make(&gone, scratch("none/x")), GPT_SYSTEM, "cannot make directory");
     CHECK_ERR(file_mkdirs("-"), GPT_USAGE, "'-': expected a directory");
-    CHECK_OK(temporary_dir_new(&gone)); /* what a process of the same number left is in no one's way */
+    CHECK_OK(temporary_dir_new(&gone)); /* which is in no other one's way */
     CHECK_OK(temporary_dir_new(&kept));
     temporary_dir_remove(&kept);
     temporary_dir_remove(&gone);
