@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/chart.h"
 #include "base/file.h"
 #include "base/opt.h"

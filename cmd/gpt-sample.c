@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/opt.h"
-#include "base/progress.h"
 #include "base/text.h"
 #include "recipe/named.h"
 #include "sample/generate.h"
@@ -204,7 +203,10 @@ static int write_texts(struct run *x)
     int sequences = (int)(texts < batch ? texts : batch), rows = rows_for(&x->prompts, sequences);
     int64_t context = generate_context(&x->prompts, (int)o.tokens);
     struct decoder d = { 0 };
-    int rc = load_model(x, rows, context);
+    int rc = texts > INT32_MAX
+                 ? err_set(GPT_USAGE, "--count: expected fewer than 2^31 texts, found %lld",
+                           (long long)texts)
+                 : load_model(x, rows, context);
     if (rc || !texts)
         return rc;
     x->ops->rows_apart = true;

@@ -312,20 +312,34 @@ int file_mkdirs(const char *path)
     return rc;
 }
 
-int temporary_dir_make(struct temporary_dir *t, const char *path)
+/* Makes the directory t->path, or, unique, one of another name in place of the X at its end. */
+static int make_directory(struct temporary_dir *t, bool unique)
 {
     sigset_t all, old;
-    if (!(t->path = strdup(path)))
+    if (!t->path)
         return err_memory();
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
-    int rc = mkdir(path, 0777) ? err_sys("cannot make directory '%s'", path) : GPT_OK;
+    bool made = unique ? mkdtemp(t->path) != NULL : !mkdir(t->path, 0777);
+    int rc = made ? GPT_OK : err_sys("cannot make directory '%s'", t->path);
     if (!rc)
         output_remember(t->path);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc)
         temporary_dir_keep(t);
     return rc;
+}
+
+int temporary_dir_make(struct temporary_dir *t, const char *path)
+{
+    t->path = strdup(path);
+    return make_directory(t, false);
+}
+
+int temporary_dir_new(struct temporary_dir *t)
+{
+    t->path = path_join(temporary_dir(), "gpt.XXXXXX");
+    return make_directory(t, true);
 }
 
 void temporary_dir_keep(struct temporary_dir *t)
@@ -341,17 +355,6 @@ void temporary_dir_remove(struct temporary_dir *t)
     if (t->path)
         remove_directory(t->path);
     temporary_dir_keep(t);
-}
-
-int temporary_dir_new(struct temporary_dir *t)
-{
-    char *path;
-    int rc;
-    if (asprintf(&path, "%s/gpt.%ld.tmp", temporary_dir(), (long)getpid()) < 0)
-        return err_memory();
-    rc = temporary_dir_make(t, path);
-    free(path);
-    return rc;
 }
 
 int file_sync_dir(const char *path)

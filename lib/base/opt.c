@@ -396,7 +396,8 @@ char *opt_arguments(int argc, char **argv)
             fputc(' ', f);
         text_plain(f, argv[i], strlen(argv[i])); /* a line break would end the comment or header */
     }
-    if (ferror(f) | fclose(f)) {
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
         free(s);
         return NULL;
     }

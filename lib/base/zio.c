@@ -326,7 +326,7 @@ int zreader_read(struct zreader *r, void *buf, size_t n, size_t *got)
 int zreader_peek(struct zreader *r, size_t n, const void **p, size_t *got)
 {
     assert(!r->out);
-    char *all = realloc(r->peeked, n);
+    char *all = n > r->peek_end ? realloc(r->peeked, n) : r->peeked;
     int rc = all ? GPT_OK : err_memory();
     if (!all)
         return rc;

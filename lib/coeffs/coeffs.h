@@ -12,7 +12,6 @@
 #define COEFFS_COEFFS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include "base/err.h"
 

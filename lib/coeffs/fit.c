@@ -1,7 +1,6 @@
 #include "coeffs/fit.h"
 
 #include <cblas.h>
-#include <float.h>
 #include <lapacke.h>
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,6 @@
 #ifndef COEFFS_SETS_H
 #define COEFFS_SETS_H
 
-#include <stdbool.h>
 #include "coeffs/coeffs.h"
 
 struct coeffs_set {

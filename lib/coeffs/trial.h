@@ -17,7 +17,6 @@
 #ifndef COEFFS_TRIAL_H
 #define COEFFS_TRIAL_H
 
-#include <stdbool.h>
 #include "coeffs/matrix.h"
 #include "coeffs/svals.h"
 #include "coeffs/coeffs.h"

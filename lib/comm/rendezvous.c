@@ -389,9 +389,9 @@ int rendezvous_new(struct rendezvous **out, const struct rendezvous_env *env, do
         r->peer[i].fd = -1;
     if (!rc && r->peers)
         rc = env->process == 0 ? accept_all(r) : connect_to_0(r);
-    for (int i = 0; i < r->peers; i++) /* those connected first have sent nothing since */
+    for (int i = 0; !rc && i < r->peers; i++) /* those connected first have sent nothing since */
         r->peer[i].heard = now_seconds();
-    if (!rc && r->peers && pthread_create(&r->thread, NULL, reader_main, r))
+    if (!rc && r->peers && (errno = pthread_create(&r->thread, NULL, reader_main, r)))
         rc = err_sys("rendezvous: thread");
     r->reading = !rc && r->peers;
     if (rc) {

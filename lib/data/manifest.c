@@ -269,7 +269,8 @@ int manifest_text(const struct manifest *m, char **text)
         xxh_hex_of(*text, n, hash);
         fprintf(f, "manifest: %s\n", hash);
     }
-    if (ferror(f) | fclose(f)) {
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
         free(*text);
         return err_memory();
     }

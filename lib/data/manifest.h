@@ -15,7 +15,6 @@
 #ifndef DATA_MANIFEST_H
 #define DATA_MANIFEST_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 

@@ -12,11 +12,6 @@
 #include "data/corpus.h"
 #include "base/le.h"
 
-void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level)
-{
-    snprintf(buf, room, "%s_%s_%06d.bin%s", prefix, split_name(split), index, level ? ".zst" : "");
-}
-
 size_t shard_pack_room(void) { return ZSTD_compressBound(FRAME_BYTES); }
 
 int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw, size_t *raw_n)
@@ -113,7 +108,8 @@ int shard_writer_open(struct shard_writer *w, enum split split, int index)
     char *path;
     int rc;
 
-    shard_name(w->name, sizeof w->name, w->prefix, split, index, w->level);
+    snprintf(w->name, sizeof w->name, "%s_%s_%06d.bin%s", w->prefix, split_name(split), index,
+             w->level ? ".zst" : "");
     w->split = split;
     w->bytes = 0;
     w->tokens = 0;

@@ -62,8 +62,6 @@ int shard_writer_finish(struct shard_writer *w, int64_t tokens,
 /* Removes a shard that is not finished, and releases the writer. */
 void shard_writer_abort(struct shard_writer *w);
 
-/* "text_train_000001.bin", .zst for a level above 0. */
-void shard_name(char *buf, size_t room, const char *prefix, enum split split, int index, int level);
 /* One frame of at most FRAME_BYTES; raw has shard_pack_room bytes. */
 int shard_pack(ZSTD_CCtx *z, int level, const void *plain, size_t n, void *raw,
                size_t *raw_n) MUST_CHECK;

@@ -1,7 +1,5 @@
 #include "inspect/reshard.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/pool.h"

@@ -24,16 +24,6 @@ static int64_t cache_rows(const struct model *m, int i, int sequences, int most,
     return layer_attends(m->recipe, i) ? sequences * capacity(m, i, most, context) : 0;
 }
 
-size_t decoder_bytes(const struct model *m, int sequences, int most, int64_t context)
-{
-    size_t n = (size_t)sequences * (size_t)m->recipe->model.vocab * sizeof(real);
-    for (int i = 0; i < m->recipe->n_layers; i++)
-        n += dtype_size(m->ops->act) *
-             (size_t)(m->recipe->model.width + recipe_qk_rows(m->recipe, i)) *
-             (size_t)cache_rows(m, i, sequences, most, context);
-    return n;
-}
-
 /* Integers of a row, in one block: five arrays of int32 behind the streams. */
 enum { ROW_INTS = 5 };
 static size_t row_bytes(int n) { return (size_t)n * (sizeof(uint64_t) + ROW_INTS * 4); }

@@ -56,8 +56,6 @@ struct decoder {
 int decoder_init(struct decoder *d, struct model *m, int sequences, int most,
                  int64_t context) MUST_CHECK;
 void decoder_release(struct decoder *d);
-/* What decoder_init takes of the device, in bytes. */
-size_t decoder_bytes(const struct model *m, int sequences, int most, int64_t context);
 /* The rows of the next call: a sequence's in order of position, one after the other, beginning
  * where its last call ended. */
 void decoder_rows(struct decoder *d, const struct decode_row *row, int n);

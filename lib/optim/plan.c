@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ops/ops.h"
-#include "recipe/states.h"
 
 _Static_assert(MAX_PARAMS <= 32, "a set of parameters is 32 bits");
 _Static_assert(2 * MAX_STAGES <= 32, "met has a bit for each");
@@ -24,6 +23,7 @@ struct maker {
     struct action *action;
     int n, room;
     bool failed;
+    struct action none; /* takes what is added after a failure */
 };
 
 /* True if a chain that runs is Adam's: to move the parameter, or for its moments alone. */
@@ -86,7 +86,6 @@ static bool in_branch(const struct maker *m, int i)
 
 static struct action *add(struct maker *m, enum act act, const char *why)
 {
-    static struct action none;
     if (m->n == m->room && !m->failed) {
         int room = m->room ? 2 * m->room : 32;
         struct action *more = realloc(m->action, (size_t)room * sizeof *more);
@@ -94,8 +93,10 @@ static struct action *add(struct maker *m, enum act act, const char *why)
             m->action = more, m->room = room;
         m->failed = !more;
     }
-    if (m->failed)
-        return &none;
+    if (m->failed) {
+        m->none.n = 0;
+        return &m->none;
+    }
     m->action[m->n] = (struct action){ .act = act, .why = why };
     return &m->action[m->n++];
 }

@@ -1,7 +1,6 @@
 /* rules.c - see rules.h. */
 #include "optim/rules.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

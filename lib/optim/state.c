@@ -231,6 +231,28 @@ static double most_lr(const struct recipe *r)
     return most;
 }
 
+/* Sets states and counters to zero. */
+static void reset(struct optim *z)
+{
+    struct optim_tensor t[OPTIM_MAX_TENSORS];
+    int n = optim_tensors(z, t);
+
+    for (int i = 0; i < n; i++)
+        if (strncmp(t[i].kind, "weight", 6))
+            z->ops->zero(z->ops, t[i].t);
+    for (int i = 0; i < z->recipe->n_params; i++) {
+        z->p[i].count = 0;
+        z->p[i].begun = z->p[i].waits = false;
+    }
+    if (z->gate)
+        z->ops->zero(z->ops, tensor_of(z->gate, DT_U8, 1, sizeof *z->gate));
+    else
+        z->ops->zero(z->ops, tensor_of(z->guard, DT_U8, 1, sizeof *z->guard));
+    z->open = 0;
+    if (z->sparse)
+        sparse_forget(z->sparse);
+}
+
 int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct ops *o,
                struct comm *c)
 {
@@ -261,7 +283,7 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
     share(z);
     if ((rc = c->status(c)) || (rc = step_plans_make(&z->plans, r, c->world, z->sparse != NULL)))
         return rc;
-    optim_reset(z);
+    reset(z);
     return o->status(o);
 }
 
@@ -302,27 +324,6 @@ void optim_release(struct optim *z)
         free(q->reduced);
         q->shard = NULL, q->chunk = NULL, q->reduced = NULL;
     }
-}
-
-void optim_reset(struct optim *z)
-{
-    struct optim_tensor t[OPTIM_MAX_TENSORS];
-    int n = optim_tensors(z, t);
-
-    for (int i = 0; i < n; i++)
-        if (strncmp(t[i].kind, "weight", 6))
-            z->ops->zero(z->ops, t[i].t);
-    for (int i = 0; i < z->recipe->n_params; i++) {
-        z->p[i].count = 0;
-        z->p[i].begun = z->p[i].waits = false;
-    }
-    if (z->gate)
-        z->ops->zero(z->ops, tensor_of(z->gate, DT_U8, 1, sizeof *z->gate));
-    else
-        z->ops->zero(z->ops, tensor_of(z->guard, DT_U8, 1, sizeof *z->guard));
-    z->open = 0;
-    if (z->sparse)
-        sparse_forget(z->sparse);
 }
 
 /* Numbers of the bf16 weight t on the device. */

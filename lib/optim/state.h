@@ -130,8 +130,6 @@ int optim_init(struct optim *z, const struct recipe *r, struct banks *b, struct 
  * Waits. */
 int optim_connect(struct optim *z, bool unties) MUST_CHECK;
 void optim_release(struct optim *z);
-/* Sets states and counters to zero, as after optim_init. */
-void optim_reset(struct optim *z);
 /* After banks_fill: makes masters the initial weights, exact ones where v has more than w, rounds those
  * that are stored in f16 or e4m3, and makes w their copies. v NULL: w is all there is. Waits. */
 int optim_masters(struct optim *z, const struct initial *v) MUST_CHECK;

@@ -1,6 +1,7 @@
 /* keys.c - the table of keys: name, kind, range, default, field. */
 #include "recipe/text.h"
 
+#include <ctype.h>
 #include <float.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -342,10 +343,10 @@ static int inline_coeffs(struct recipe_line *l)
 static int coeffs(struct recipe *r, struct recipe_line *l)
 {
     int n = 0, rc = 0;
-    char *after;
-    bool marked = !strncmp(l->value, "aol ", 4);
-    strtod(l->value + (marked ? 4 : 0), &after); /* "./x.coeffs" begins like a number and is none */
-    if (after == l->value + (marked ? 4 : 0) && (rc = inline_coeffs(l)))
+    const char *first = l->value + (strncmp(l->value, "aol ", 4) ? 0 : 4);
+    first += strspn(first, "+-");
+    first += *first == '.'; /* "./x.coeffs" begins like a number and is none */
+    if (!isdigit((unsigned char)*first) && (rc = inline_coeffs(l)))
         return rc;
     r->optimizer.polar.for_aol = !strncmp(l->value, "aol ", 4);
     char *copy = strdup(l->value + (r->optimizer.polar.for_aol ? 4 : 0)), *save = NULL;

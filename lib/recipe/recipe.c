@@ -195,8 +195,8 @@ static int set_column(const struct recipe *r, char *key, const char *value, char
     return (*row = recipe_row_with(l->value, column, value)) ? 0 : err_memory();
 }
 
-/* Keys above the first section have none in an assignment either. */
-int recipe_override(struct recipe *r, const char *assignment)
+/* Replaces a line by "section.key=value", or adds one. Keys above the first section have none here either. */
+static int override(struct recipe *r, const char *assignment)
 {
     char section[32] = "", key[64];
     const char *eq = strchr(assignment, '='), *dot = strchr(assignment, '.');
@@ -246,7 +246,7 @@ static int parse(struct recipe **out, const char *name, const char *text,
     if (!rc)
         rc = parse_lines(r, text);
     for (int i = 0; i < n && !rc; i++)
-        rc = i == without ? 0 : recipe_override(r, overrides[i]);
+        rc = i == without ? 0 : override(r, overrides[i]);
     if (!rc)
         rc = recipe_bind(r);
     if (!rc)
@@ -330,7 +330,8 @@ static int read_log(struct recipe **r, const char *path, char *text, const char 
     char *begin = strstr(text, "\n====="), *line = strstr(text, "\nrecipe: "), hash[33] = "";
     begin = begin ? strchr(begin + 1, '\n') : NULL;
     char *end = begin ? strstr(begin, "\n=====") : NULL;
-    if (!end || !line || sscanf(line, "\nrecipe: %*s %32[0-9a-f]", hash) != 1)
+    size_t words = line ? strcspn(line + 1, "\n") : 0; /* the name, blanks in it, and the hash */
+    if (!end || words < 32 || sscanf(line + 1 + words - 32, "%32[0-9a-f]", hash) != 1)
         return err_set(GPT_INPUT,
                        "%s: expected a recipe in this run log, found none (a log on a terminal "
                        "leaves it out)",

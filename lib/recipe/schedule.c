@@ -115,14 +115,6 @@ static int changes_until(const struct recipe *r, int step)
     return n;
 }
 
-int schedule_check_changes(const struct recipe *r)
-{
-    int n = changes_until(r, schedule_total(r));
-    return n < CHANGES ? 0
-                       : err_set(GPT_INPUT, "rules pass on at %d different steps, more than %d", n,
-                                 CHANGES - 1);
-}
-
 /* AdEMAMix's slow rate beta after t of T updates: the age of its mean goes linearly from b1's to b3's. */
 static double lengthening(double b1, double b3, double t, double end)
 {

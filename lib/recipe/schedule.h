@@ -12,8 +12,6 @@
 
 #include "recipe/recipe.h"
 
-enum { CHANGES = 9 }; /* values of step_schedule.change */
-
 struct step_schedule {
     int step, stage;
     int64_t tokens; /* global batch */
@@ -38,8 +36,6 @@ int schedule_point(const struct recipe *r, double point);
 /* Returns the chains of a rule that run in the step, a bit each: of "A then B" the first until that point,
  * and the second from where its moments begin. */
 unsigned schedule_chains(const struct recipe *r, const struct rule *rule, int step);
-/* GPT_INPUT if rules pass on at more than CHANGES - 1 different steps. */
-int schedule_check_changes(const struct recipe *r) MUST_CHECK;
 /* Returns the multiplier of a parameter's rate in a step (gpt-recipe(5), [schedules]). */
 double schedule_lr(const struct recipe *r, const struct param_spec *s,
                    const struct step_schedule *at);

@@ -27,8 +27,6 @@ struct recipe_line *recipe_find(const struct recipe *r, const char *section, con
 char *recipe_row_with(const char *row, int column, const char *value);
 /* Row i of a table whose keys are 0, 1, ... */
 struct recipe_line *recipe_find_row(const struct recipe *r, const char *section, int i);
-/* "section.key=value" replaces a line or adds one. */
-int recipe_override(struct recipe *r, const char *assignment) MUST_CHECK;
 /* Adds the line of a key that the recipe leaves out. */
 int recipe_add_default(struct recipe *r, const char *section, const char *key,
                        const char *value) MUST_CHECK;

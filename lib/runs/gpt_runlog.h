@@ -16,7 +16,6 @@
 #define GPT_RUNLOG_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

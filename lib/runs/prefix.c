@@ -1,6 +1,7 @@
 /* prefix.c - see prefix.h. */
 #include "runs/prefix.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 enum { BRACKET_MAX = 40 };

@@ -9,7 +9,6 @@
 #ifndef RUNS_PREFIX_H
 #define RUNS_PREFIX_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { PREFIX_ALL = 16 };

@@ -209,7 +209,7 @@ static double left_of(const struct screen *s, const struct run *r, const struct 
 
 static void print_state(const struct screen *s, const struct run *r, int width)
 {
-    char text[256];
+    char text[1024]; /* a loss may take 315 characters */
     int n = snprintf(text, sizeof text, "%.40s: step %d", s->name, (int)r->last);
     if (r->total)
         n += snprintf(text + n, sizeof text - (size_t)n, "/%d", (int)r->total);
@@ -225,7 +225,7 @@ static void print_state(const struct screen *s, const struct run *r, int width)
 
 static void print_speed(const struct screen *s, const struct run *r, int width)
 {
-    char text[256], left[16];
+    char text[1024], left[16]; /* a speed may take 310 characters */
     struct speed v = speed_of(s, r);
     double tokens = pace_tokens(&s->pace, r->last);
     int n = snprintf(text, sizeof text, "%s left", format_duration(left, left_of(s, r, &v)));

@@ -13,7 +13,6 @@
 #define RUNS_TTEST_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 struct sample {
     int n;

@@ -59,7 +59,7 @@ int bpe_new(struct bpe **out, const struct vocab *v)
     *out = b;
     if (!b || !(b->cache = aligned_alloc(HUGE_PAGE, CACHE_BYTES)) ||
         !(b->rare = aligned_alloc(HUGE_PAGE, RARE_SIZE)) ||
-        !(b->neighbours = malloc(sizeof *b->neighbours << PAIR_BITS))) {
+        !(b->neighbours = malloc(sizeof *b->neighbours << PAIR_BITS)) || bpe_reserve(b, 1 << 16)) {
         bpe_free(b);
         *out = NULL;
         return err_memory();
@@ -71,7 +71,7 @@ int bpe_new(struct bpe **out, const struct vocab *v)
     memset(b->neighbours, 0xff, sizeof *b->neighbours << PAIR_BITS);
     b->v = v;
     unicode_init();
-    return bpe_reserve(b, 1 << 16);
+    return 0;
 }
 
 int bpe_reserve(struct bpe *b, size_t len)

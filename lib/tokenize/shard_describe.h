@@ -13,7 +13,6 @@
 #ifndef TOKENIZE_SHARD_DESCRIBE_H
 #define TOKENIZE_SHARD_DESCRIBE_H
 
-#include <stdbool.h>
 #include "data/manifest.h"
 #include "tokenize/vocab.h"
 

@@ -36,7 +36,8 @@ static char *settings_text(const struct tokjob_config *c)
         fprintf(f, "%llu", (unsigned long long)c->seed);
     else
         fprintf(f, "no");
-    if (ferror(f) | fclose(f)) {
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
         free(s);
         return NULL;
     }

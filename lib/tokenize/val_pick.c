@@ -26,6 +26,8 @@ static void sift_down(struct val_pick *p)
 int val_pick_add(struct val_pick *p, uint64_t hash, int64_t tokens)
 {
     p->all += tokens;
+    p->documents++;
+    p->highest = hash > p->highest ? hash : p->highest;
     if (p->have >= p->want && hash >= p->heap[0].hash)
         return 0;
     if (grow_one(&p->heap, p->n, sizeof *p->heap))
@@ -44,14 +46,16 @@ int val_pick_add(struct val_pick *p, uint64_t hash, int64_t tokens)
 
 int val_pick_below(const struct val_pick *p, uint64_t *below)
 {
-    if (p->have < p->want || p->have == p->all) /* nothing was dropped: p->n is all documents */
+    if (p->have < p->want || p->highest == p->heap[0].hash)
         return err_set(GPT_INPUT,
                        "expected whole documents of %lld tokens for validation and more for "
                        "training, found %lld tokens in %lld document%s%s",
-                       (long long)p->want, (long long)p->all, (long long)p->n, p->n == 1 ? "" : "s",
-                       p->n == 1 ? ", and a document is not divided: --val-first takes tokens from "
-                                   "its start, more files are more documents"
-                                 : ": a smaller --val-tokens, or more text");
+                       (long long)p->want, (long long)p->all, (long long)p->documents,
+                       p->documents == 1 ? "" : "s",
+                       p->documents == 1
+                           ? ", and a document is not divided: --val-first takes tokens from "
+                             "its start, more files are more documents"
+                           : ": a smaller --val-tokens, or more text");
     *below = p->heap[0].hash + 1;
     return 0;
 }

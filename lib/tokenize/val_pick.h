@@ -8,7 +8,8 @@
  *     below = val_pick_below(&p);                                       // hash < below: validation
  *     val_pick_release(&p);
  *
- * Keeps only the candidates, so memory goes with `want`. One thread.
+ * Documents of one text have one hash: they are validation together. Keeps only the candidates, so
+ * memory goes with `want`. One thread.
  */
 #ifndef TOKENIZE_VAL_PICK_H
 #define TOKENIZE_VAL_PICK_H
@@ -19,6 +20,8 @@
 struct val_pick {
     int64_t want;
     int64_t have, all; /* tokens of the candidates, and of all documents */
+    int64_t documents;
+    uint64_t highest; /* hash of all */
     struct candidate {
         uint64_t hash;
         int64_t tokens;

@@ -21,6 +21,15 @@ int vocab_reserve(struct vocab *v, int tokens, size_t bytes)
     return v->begin && v->bytes && v->left_bytes ? 0 : err_memory();
 }
 
+int vocab_line(const struct vocab_text *t)
+{
+    int line = 1;
+
+    for (const char *p = t->begin; p < t->at; p++)
+        line += *p == '\n';
+    return line;
+}
+
 int vocab_too_long(const struct vocab_text *t, int id, size_t n)
 {
     return err_set(GPT_INPUT, "%s: token %d: expected 1 to %d bytes, found %zu", t->path, id,
@@ -32,7 +41,7 @@ int vocab_too_many(const struct vocab_text *t)
     return err_set(GPT_INPUT,
                    "%s: line %d: expected at most 65,535 tokens, which is what "
                    "uint16 shards can hold, found more",
-                   t->path, t->line);
+                   t->path, vocab_line(t));
 }
 
 /* --- GPT-2's printable alphabet --- */
@@ -96,7 +105,7 @@ int vocab_put_merge(struct vocab *v, const struct vocab_text *t, const char *a, 
         return err_set(GPT_INPUT,
                        "%s: line %d: expected characters of GPT-2's byte alphabet, "
                        "found '%.*s %.*s'",
-                       t->path, t->line, (int)na, a, (int)nb, b);
+                       t->path, vocab_line(t), (int)na, a, (int)nb, b);
     if (m < 1 || k < 1 || m + k > TOKEN_MAX_BYTES)
         return vocab_too_long(t, v->tokens, (size_t)(m + k));
     v->begin[v->tokens + 1] = v->begin[v->tokens] + (uint32_t)(m + k);
@@ -146,7 +155,7 @@ static int parse_ranks(struct vocab *v, struct vocab_text *t)
 
     if ((rc = vocab_reserve(v, TOKEN_NONE, (size_t)(t->end - t->at))))
         return rc;
-    for (t->line = 1; t->at < t->end; t->line++) {
+    while (t->at < t->end) {
         const char *eol = memchr(t->at, '\n', (size_t)(t->end - t->at));
         const char *space, *p;
         long rank = 0;
@@ -159,16 +168,16 @@ static int parse_ranks(struct vocab *v, struct vocab_text *t)
             rank = rank * 10 + (*p - '0');
         if (!space || p == space + 1 || p < eol)
             return err_set(GPT_INPUT, "%s: line %d: expected 'base64 rank', found '%.*s'", t->path,
-                           t->line, (int)(eol - t->at < 80 ? eol - t->at : 80), t->at);
+                           vocab_line(t), (int)(eol - t->at < 80 ? eol - t->at : 80), t->at);
         if (v->tokens == TOKEN_NONE)
             return vocab_too_many(t);
         if (rank != v->tokens)
-            return err_set(GPT_INPUT, "%s: line %d: expected rank %d, found %ld", t->path, t->line,
-                           v->tokens, rank);
+            return err_set(GPT_INPUT, "%s: line %d: expected rank %d, found %ld", t->path,
+                           vocab_line(t), v->tokens, rank);
         m = base64_decode(t->at, (size_t)(space - t->at), v->bytes + v->begin[v->tokens]);
         if (m < 0)
             return err_set(GPT_INPUT, "%s: line %d: expected base64, found '%.*s'", t->path,
-                           t->line, (int)(space - t->at < 80 ? space - t->at : 80), t->at);
+                           vocab_line(t), (int)(space - t->at < 80 ? space - t->at : 80), t->at);
         if (m < 1 || m > TOKEN_MAX_BYTES)
             return vocab_too_long(t, v->tokens, (size_t)m);
         v->begin[v->tokens + 1] = v->begin[v->tokens] + (uint32_t)m;
@@ -188,18 +197,18 @@ static int parse_merges(struct vocab *v, struct vocab_text *t)
     if ((rc = vocab_reserve(v, TOKEN_NONE, 256 + (size_t)(t->end - t->at))))
         return rc;
     vocab_put_bytes(v);
-    for (t->line = 1; t->at < t->end; t->line++) {
+    while (t->at < t->end) {
         const char *eol = memchr(t->at, '\n', (size_t)(t->end - t->at));
         const char *end = eol ? eol : t->end, *space;
 
         space = memchr(t->at, ' ', (size_t)(end - t->at));
-        if (t->line == 1 && end - t->at > 8 && !memcmp(t->at, "#version", 8))
+        if (t->at == t->begin && end - t->at > 8 && !memcmp(t->at, "#version", 8))
             ;
         else if (end == t->at && end + 1 >= t->end)
             ; /* a blank last line */
         else if (!space)
             return err_set(GPT_INPUT, "%s: line %d: expected 'left right', found '%.*s'", t->path,
-                           t->line, (int)(end - t->at < 80 ? end - t->at : 80), t->at);
+                           vocab_line(t), (int)(end - t->at < 80 ? end - t->at : 80), t->at);
         else if ((rc = vocab_put_merge(v, t, t->at, (size_t)(space - t->at), space + 1,
                                        (size_t)(end - space - 1))))
             return rc;
@@ -210,7 +219,7 @@ static int parse_merges(struct vocab *v, struct vocab_text *t)
 
 int vocab_parse(struct vocab *v, const char *path, const char *text, size_t n)
 {
-    struct vocab_text t = { path, text, text + n, 1 };
+    struct vocab_text t = { path, text, text, text + n };
     const char *eol = memchr(text, '\n', n);
     const char *space = memchr(text, ' ', eol ? (size_t)(eol - text) : n);
 

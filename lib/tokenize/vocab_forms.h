@@ -5,14 +5,13 @@
 #ifndef TOKENIZE_VOCAB_FORMS_H
 #define TOKENIZE_VOCAB_FORMS_H
 
-#include <stdbool.h>
 #include "tokenize/vocab.h"
 
 struct vocab_text {
-    const char *path, *at, *end;
-    int line;
+    const char *path, *begin, *at, *end;
 };
 
+int vocab_line(const struct vocab_text *t); /* of `at` */
 int vocab_reserve(struct vocab *v, int tokens, size_t bytes) MUST_CHECK;
 void vocab_put_bytes(struct vocab *v); /* the single bytes, in GPT-2's order */
 /* The merge of two strings of the printable alphabet. */

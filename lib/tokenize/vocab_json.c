@@ -24,7 +24,7 @@ struct special {
 
 struct reader {
     struct vocab *v;
-    const struct vocab_text *t;
+    struct vocab_text *t;
     struct json j;
     struct special *special;
     int specials;
@@ -38,11 +38,8 @@ struct reader {
 
 static int line_of(const struct reader *r)
 {
-    int line = 1;
-
-    for (const char *p = r->t->at; p < r->j.at; p++)
-        line += *p == '\n';
-    return line;
+    r->t->at = r->j.at;
+    return vocab_line(r->t);
 }
 
 static int fault(struct reader *r, const char *field, const char *expected, const char *found)
@@ -311,6 +308,7 @@ static int read_merge(struct reader *r)
     } else {
         json_string(j, &s[0]);
     }
+    r->t->at = j->at;
     for (int i = 0; !j->bad && i < k; i++) {
         if (s[i].n > sizeof buf[i])
             return vocab_too_long(r->t, r->v->tokens, s[i].n);
@@ -489,8 +487,10 @@ static int read_ids(struct reader *r)
     qsort_r(r->sorted, (size_t)v->tokens, sizeof *r->sorted, compare_ranks, v);
     r->j = r->ids;
     json_open(&r->j, '{');
-    while (!rc && json_key(&r->j, &key) && json_u64(&r->j, &id))
+    while (!rc && json_key(&r->j, &key) && json_u64(&r->j, &id)) {
+        r->t->at = r->j.at;
         rc = take_id(r, &key, id);
+    }
     if (rc || r->j.bad)
         return rc ? rc : model_fault(r);
     for (int i = 0; i < v->tokens; i++)
@@ -556,6 +556,8 @@ static int parse(struct reader *r)
 
     if ((rc = read_object(r, "", all, COUNT(all))))
         return rc;
+    if (json_more(&r->j))
+        return fault(r, "", "the end of the file", NULL);
     if (!r->has_merges || !r->has_ids)
         return model_fault(r);
     if (!r->byte_level)
@@ -568,8 +570,8 @@ static int parse(struct reader *r)
 
 int vocab_parse_json(struct vocab *v, struct vocab_text *t)
 {
-    struct reader r = { .v = v, .t = t, .j = { .at = t->at, .end = t->end } };
-    int rc = vocab_reserve(v, TOKEN_NONE, 256 + (size_t)(t->end - t->at));
+    struct reader r = { .v = v, .t = t, .j = { .at = t->begin, .end = t->end } };
+    int rc = vocab_reserve(v, TOKEN_NONE, 256 + (size_t)(t->end - t->begin));
 
     if (!rc) {
         vocab_put_bytes(v);

@@ -375,7 +375,7 @@ static void plan_early(const struct recipe *r, uint32_t early, struct report *ou
     plan_action(out, text);
 }
 
-/* The steps of a kind: "steps 1, 3, .. 1159 (580), tied". */
+/* Prints "580 steps from step 1 on, tied, in phase 1 of 2:". */
 static void plan_kind(const struct step_plan *p, int period, struct report *out)
 {
     report_line(out, "kind", "%d step%s from step %d on%s, in phase %d of %d%s:", p->steps,

@@ -128,7 +128,8 @@ void run_keeps(int step);
 int rank_start(struct rank *k) MUST_CHECK;
 /* The process has opened the run's data, or could not: the ranks go on, or end. */
 void opening_ends(struct run *run, bool open);
-/* A rank has failed: run_failed notes it, opening_interrupt ends the opening of the data and the loader. Any thread. */
+/* A rank has failed, or stops: run_failed notes the first failure, opening_interrupt ends the
+ * opening of the data and the loader. Any thread. */
 void run_failed(struct run *run, int rc, const char *message);
 void opening_interrupt(struct run *run);
 

@@ -168,13 +168,10 @@ static void *rank_main(void *arg)
 {
     struct rank *k = arg;
     int rc = rank_work(k);
-    if (rc > 0) {
+    if (rc > 0)
         rank_failed(k, rc);
-    } else if (rc == RUN_STOPPED && !k->local) {
-        pthread_mutex_lock(&k->run->lock);
-        k->run->code = RUN_STOPPED;
-        pthread_mutex_unlock(&k->run->lock);
-    }
+    else if (rc == RUN_STOPPED && !k->local)
+        run_failed(k->run, rc, "");
     rank_release(k);
     return NULL;
 }

@@ -101,8 +101,6 @@ void run_stop(void); /* async-signal-safe */
 int run_begun(const char *dir) MUST_CHECK;
 /* The checkpoint to begin at: path itself, or the newest complete one in it. Caller frees. */
 int run_checkpoint(const char *path, char **dir) MUST_CHECK;
-/* The recipe in that checkpoint, with overrides. */
-int run_recipe(struct recipe **r, const char *path, const char *const *set, int n) MUST_CHECK;
 
 /* A command says this of a run's recipe. */
 struct run_source {

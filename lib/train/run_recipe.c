@@ -8,7 +8,8 @@
 #include "recipe/named.h"
 #include "train/run.h"
 
-int run_recipe(struct recipe **r, const char *path, const char *const *set, int n)
+/* Reads the recipe in a checkpoint, or in the newest of a folder. */
+static int read_saved(struct recipe **r, const char *path, const char *const *set, int n)
 {
     char *dir;
     struct ckpt *c;
@@ -44,7 +45,7 @@ static int read_recipe(struct recipe **r, const char *from, const char *const *s
     char *manifest = path_join(from, "MANIFEST"), *log = path_join(from, "log.txt");
     int rc = !manifest || !log ? err_memory() : !access(manifest, F_OK) ? 0 : run_begun(from);
     if (!rc)
-        rc = run_recipe(r, from, set, n);
+        rc = read_saved(r, from, set, n);
     else if (rc == GPT_NO && !access(log, F_OK))
         rc = recipe_read(r, log, set, n);
     else if (rc == GPT_NO)
@@ -124,7 +125,7 @@ static int read_given(const struct run_source *s, const struct recipe *saved, st
 static int resumed_recipe(struct recipe **r, const struct run_source *s)
 {
     struct recipe *saved;
-    int rc = run_recipe(&saved, s->resume, s->set, s->recipe && s->again ? 0 : s->n);
+    int rc = read_saved(&saved, s->resume, s->set, s->recipe && s->again ? 0 : s->n);
     if (rc)
         return rc;
     if (!s->recipe) {

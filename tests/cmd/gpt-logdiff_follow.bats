@@ -72,6 +72,18 @@ characters() { LC_ALL=C sed 's/[\x80-\xbf]//g' | awk '{ if (length > most) most 
     run ! grep -q 'can no longer become' <(grep '|' all)
 }
 
+@test "on a terminal: a loss of hundreds of digits leaves the picture as it is" {
+    needs script
+    printf 'step:%s train_time:%s0ms\n' '0/4 val_loss:10.8' 0 '1/4 train_loss:1e300' 1 '2/4 train_loss:1e300' 2 \
+        '2/4 val_loss:1e300' 2 '3/4 train_loss:5' 3 '4/4 train_loss:1e300' 4 '4/4 val_loss:1e300' 4 > huge.txt
+    on_terminal 80 24 --follow huge.txt > all
+    last_picture < all > picture
+    cat picture
+    [[ $(head -n 1 picture) == "huge.txt: step 4/4, train 1"* ]]
+    [ "$(grep -c '|' picture)" -eq 14 ]
+    [ "$(grep -cE '\|[^ ]' picture)" -eq 1 ] # but for the first validation nothing is before step 1
+}
+
 @test "a terminal that is too small, or cannot move its cursor, has lines" {
     needs script
     on_terminal 39 24 --follow run > small

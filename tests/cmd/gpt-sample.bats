@@ -126,6 +126,13 @@ near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(a ~ /[0-9]
     [ "${lines[1]}" = $'1\t0\t0\t0\t\t' ]
 }
 
+@test "more texts than are counted are refused" {
+    yes a | head -n 3000 > many
+    run --separate-stderr sample --count 1000000 --input many
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"--count: expected fewer than 2^31 texts, found 3000000000"* ]]
+}
+
 @test "output is UTF-8 whatever the model writes" {
     sample -n 300 --ignore-end --temperature 5 --count 4 "" > text
     iconv -f UTF-8 -t UTF-8 text > /dev/null

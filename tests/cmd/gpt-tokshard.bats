@@ -98,6 +98,10 @@ load tokshard_setup
     run --separate-stderr T --tokenizer byte -o x --val-tokens 1M c.jsonl
     [ "$status" -eq 3 ]
     [[ $stderr == *"expected whole documents of 1000001 tokens for validation"* ]]
+    yes '{"text": "the same"}' | head -n 5 > same.jsonl # which would all be validation
+    run --separate-stderr T --tokenizer byte -o x --val-tokens 10 same.jsonl
+    [ "$status" -eq 3 ]
+    [[ $stderr == *"and more for training, found 45 tokens in 5 documents"* ]]
 }
 
 @test "folders are walked in the order of bytes, by extension" {

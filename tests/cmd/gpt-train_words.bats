@@ -20,6 +20,23 @@ says() { # STATUS TEXT OPTION...
     says 4 "gpt-train: too little memory on the CPU: the run needs [1-9]*.* MiB, 19.1 available; *" -r tiny -d "$SHARDS" --memory 20M
 }
 
+@test "a recipe's name may have blanks: its log is a recipe all the same" {
+    "$GPT_BIN/gpt-train" -q -r tiny -s name='two words' "${SMALL[@]}" -s schedule.steps=2 -d "$SHARDS" > two.log
+    grep -q '^recipe: two words [0-9a-f]*$' two.log
+    "$GPT_BIN/gpt-train" --plan -r two.log > plan
+    grep -q "^$(sed -n 's/^recipe: /recipe /p' two.log) on 1 rank" plan
+}
+
+@test "a table of coefficients may have a name that begins like nan or inf" {
+    "$GPT_BIN/ns-coeffs" show jordan > jordan
+    for name in jordan nano.coeffs info.coeffs ./nano.coeffs; do
+        cp -n jordan "$name" || true
+        "$GPT_BIN/gpt-train" --plan -r tiny -s optimizer.coeffs="$name" | grep '^recipe ' > "of.${name##*/}"
+    done
+    [ "$(cat of.* | sort -u | wc -l)" -eq 1 ]
+    says 2 "*optimizer.coeffs*row 1: not a number: '1nano'" --plan -r tiny -s optimizer.coeffs=1nano
+}
+
 @test "--plan labels whose memory it prints" {
     run --separate-stderr "$GPT_BIN/gpt-train" --plan -r tiny --ranks 8
     [ "$status" -eq 0 ]

@@ -499,6 +499,10 @@ static void test_temporary_dir(int sig)
     CHECK(!rmdir(second));
     CHECK_ERR(temporary_dir_make(&gone, scratch("none/x")), GPT_SYSTEM, "cannot make directory");
     CHECK_ERR(file_mkdirs("-"), GPT_USAGE, "'-': expected a directory");
+    CHECK_OK(temporary_dir_new(&gone)); /* which is in no other one's way */
+    CHECK_OK(temporary_dir_new(&kept));
+    temporary_dir_remove(&kept);
+    temporary_dir_remove(&gone);
 }
 
 /* The address sanitizer sees an array that is too short. */

@@ -379,6 +379,9 @@ static void test_bad_vocab(void)
     expect_bad("#version: 0.2\nab c\n", "token 256: expected the merge of two tokens");
     expect_bad("#version: 0.2\na b\na b\n", "token 257: expected the merge of two tokens");
     expect_bad("{\"model\": {\"vocab\": {}}}", "expected model.vocab and model.merges");
+    expect_bad("{\"model\": {\"vocab\": {}}}\n{", "line 2: expected the end of the file");
+    expect_bad("{\"model\": {\"merges\": [\n\"a b\",\n\"a \xe4\xb8\xad\"]}}",
+               "line 3: expected characters of GPT-2's byte alphabet");
     expect_bad("{\"!\": 0, \"\\\"\": 1}",
                "expected merges beside a vocabulary, as in tokenizer.json or "
                "merges.txt, found ids alone, as in vocab.json");

@@ -302,6 +302,8 @@ static void check_peek(void)
     CHECK_OK(zreader_open(&r, name));
     CHECK_OK(zreader_peek(r, 3, &p, &got));
     CHECK(got == 3 && !memcmp(p, "hel", 3));
+    CHECK_OK(zreader_peek(r, 1, &p, &got)); /* fewer than are held, which stay */
+    CHECK(got == 1 && *(const char *)p == 'h');
     CHECK_OK(zreader_some(r, buf, 2, &got));
     CHECK(got == 2 && !memcmp(buf, "he", 2));
     CHECK_OK(zreader_some(r, buf, sizeof buf, &got));
