@@ -161,26 +161,36 @@ static int remove_tree(const char *dir)
     return rc;
 }
 
-static bool complete(const char *dir)
+/* Says whether dir has a MANIFEST. What cannot be seen is a failure: a run that took it for missing would
+ * begin anew. */
+static int is_complete(const char *dir, bool *yes)
 {
     struct stat st;
     char *path = path_join(dir, "MANIFEST");
-    bool ok = path && !stat(path, &st) && S_ISREG(st.st_mode);
+    int rc = path ? 0 : err_memory();
+    bool found = !rc && !stat(path, &st);
+    if (!rc && !found && errno != ENOENT && errno != ENOTDIR)
+        rc = err_sys("cannot look for '%s'", path);
+    *yes = found && S_ISREG(st.st_mode);
     free(path);
-    return ok;
+    return rc;
 }
 
 /* The directory that holds a step complete: its own, or .old when the process was killed while it
  * replaced it. */
-static char *complete_dir(const char *root, int64_t step)
+static int complete_dir(const char *root, int64_t step, char **out)
 {
     char *dir = ckpt_path(root, step), *old = name_of(root, ".", step, ".old");
-    if (dir && old && !complete(dir) && complete(old)) {
+    bool own = false, kept = false;
+    int rc = dir && old ? is_complete(dir, &own) : GPT_SYSTEM;
+    if (!rc && !own)
+        rc = is_complete(old, &kept);
+    *out = rc ? NULL : kept ? old : dir;
+    if (*out != dir)
         free(dir);
-        return old;
-    }
-    free(old);
-    return dir;
+    if (*out != old)
+        free(old);
+    return rc;
 }
 
 static int clear_leftover(const char *root, const char *name, bool all)
@@ -193,11 +203,14 @@ static int clear_leftover(const char *root, const char *name, bool all)
     if (step < 0)
         return 0;
     char *path = path_join(root, name), *dir = ckpt_path(root, step);
+    bool kept = false, own = true;
     if (!path || !dir)
         rc = err_memory();
-    else if (k == 2 && complete(path) && !complete(dir))
+    else if (k == 2 && !(rc = is_complete(path, &kept)))
+        rc = is_complete(dir, &own);
+    if (!rc && kept && !own)
         (void)!rename(path, dir);
-    else
+    else if (!rc)
         rc = remove_tree(path);
     free(path);
     free(dir);
@@ -233,18 +246,20 @@ static int list(const char *root, bool old, int64_t **steps, int *n)
     DIR *d = opendir(root);
     if (!d)
         return err_sys("cannot open '%s'", root);
-    for (struct dirent *e; !rc && (e = readdir(d));) {
+    for (struct dirent *e; !rc && (errno = 0, e = readdir(d));) {
         int64_t step = step_of(e->d_name, "", "");
         if (step < 0 && old)
             step = step_of(e->d_name, ".", ".old");
         char *path = step < 0 ? NULL : path_join(root, e->d_name);
-        bool ok = path && complete(path);
+        bool ok = false;
+        if (step >= 0)
+            rc = path ? is_complete(path, &ok) : err_memory();
         free(path);
-        if (!ok)
-            continue;
-        if (!(rc = grow_one(steps, *n, sizeof **steps)))
+        if (ok && !(rc = grow_one(steps, *n, sizeof **steps)))
             (*steps)[(*n)++] = step;
     }
+    if (!rc && errno)
+        rc = err_sys("cannot read '%s'", root);
     closedir(d);
     if (rc) {
         free(*steps);
@@ -267,8 +282,8 @@ int ckpt_latest(const char *root, char **dir)
         return rc;
     if (!n)
         rc = err_set(GPT_NO, "%s: holds no complete checkpoint (step-N with a MANIFEST)", root);
-    else if (!(*dir = complete_dir(root, steps[n - 1])))
-        rc = GPT_SYSTEM;
+    else
+        rc = complete_dir(root, steps[n - 1], dir);
     free(steps);
     return rc;
 }

@@ -82,6 +82,8 @@ static void test_stages(void)
     CHECK_OK(save_state(top, &a, 20, 2, 1));
     CHECK_OK(save_state(top, &b, 20, 4, 1)); /* the same step again replaces it */
     check_latest(top, 20, &b);
+    CHECK(!symlink("MANIFEST", in(in(top, "step-000030"), "MANIFEST"))); /* it cannot be seen */
+    CHECK_ERR(ckpt_latest(top, &dir), GPT_SYSTEM, "cannot look for");
     free(top);
     free_state(&a);
     free_state(&b);
