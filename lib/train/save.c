@@ -420,7 +420,13 @@ int run_try_output(const char *dir, bool *made)
 
 int run_checkpoint(const char *path, char **dir)
 {
+    struct stat st;
     int rc = ckpt_at(path, dir);
+    if (rc && !stat(path, &st) && S_ISREG(st.st_mode))
+        return err_set(GPT_INPUT,
+                       "%s: expected a folder, found a file: gpt-ckpt import makes a checkpoint of "
+                       "tensors, gpt-ckpt unpack of a packed one",
+                       path);
     if (rc == GPT_NO)
         return err_set(GPT_INPUT, "%s: no complete checkpoint", path);
     return rc;

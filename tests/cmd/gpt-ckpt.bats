@@ -444,7 +444,7 @@ example_with() {
     python=$(numpy)
     "$python" -c "import numpy as n
 n.savez('model.npz', **{'a.weight': n.float32([[1, -2.5], [3, 4]]), 'b': n.int64(7), 'none': n.zeros((0, 3))})"
-    refused='an .npz of NumPy, or another zip: expected safetensors, which the last example of gpt-ckpt(1) makes of an .npz'
+    refused="a .pt of PyTorch, an .npz of NumPy, or another zip: expected safetensors, which safetensors.torch.save_file makes of a .pt's tensors, the last example of gpt-ckpt(1) of an .npz"
     ckpt ls model.npz
     [ "$status" -eq 3 ]
     [ -z "$output" ]
