@@ -73,6 +73,8 @@ static void log_files(struct run *run)
         runlog_key(&run->log, "unused", "%s", names);
     if (*run->twice)
         runlog_key(&run->log, "twice", "%s", run->twice);
+    if (run->shared >= 0)
+        runlog_key(&run->log, "shared", "%s", train->shard[run->shared].name);
 }
 
 void run_warn(struct run *run, const char *message)
@@ -337,7 +339,10 @@ static int open_data(struct run *run)
         rc = open_val(run);
     if (!rc)
         rc = open_loader(run);
-    return rc || run->stream ? rc : open_val(run);
+    if (rc || run->stream || (rc = open_val(run)))
+        return rc;
+    run->shared = run->val ? corpus_shared(loader_files(run->loader), val_files(run->val)) : -1;
+    return 0;
 }
 
 static void close_data(struct run *run)
@@ -439,6 +444,12 @@ static void note_data(const struct run *run)
                  names);
         run->opt->note(text);
     }
+    if (run->shared >= 0) {
+        snprintf(text, sizeof text,
+                 "%s: trains and validates: val_loss is of tokens that are trained on",
+                 train->shard[run->shared].path);
+        run->opt->note(text);
+    }
     if (train->vocab_size && run->recipe->model.vocab / 2 > train->vocab_size) {
         snprintf(
             text, sizeof text,
@@ -512,6 +523,7 @@ int run_train(const struct run_options *o)
                        .recipe = o->recipe,
                        .total = schedule_total(o->recipe),
                        .wake = -1,
+                       .shared = -1,
                        .chosen = now_seconds(),
                        .lock = PTHREAD_MUTEX_INITIALIZER,
                        .change = PTHREAD_COND_INITIALIZER };
