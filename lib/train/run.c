@@ -263,6 +263,15 @@ static int foretell(struct run *run)
         run->opt->note(more);
     }
     int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
+    if (!rc && tells && run->pass.startless) {
+        char more[200];
+        int bos = run->recipe->data.bos;
+        snprintf(more, sizeof more,
+                 "token %d, which begins a document, is not in -d: all is one document; "
+                 "-s data.bos=N names another token",
+                 bos >= 0 ? bos : loader_files(run->loader)->bos);
+        run->opt->note(more);
+    }
     if (rc || run->stream || !tells || run->pass.used >= run->pass.tokens / 2)
         return rc;
     pass_text(&run->pass, text, sizeof text);

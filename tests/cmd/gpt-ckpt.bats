@@ -399,6 +399,8 @@ spectrum - --since -|read once only
 diff - -|read once only
 export $one -o m.npz|-o m.npz: expected another name, for safetensors
 export $one -o m.npz.zst|-o m.npz.zst: expected another name, for safetensors
+export $one -o m.pt|-o m.pt: expected another name, for safetensors
+export $one -o m.safetensors.gz|-o m.safetensors.gz: expected another name, for safetensors
 export $one --level 3 -o m.safetensors|'m.safetensors' is written plain
 reshard $one --ranks 1 -o -|'-': expected a directory
 reshard $one -o r|expected --ranks N

@@ -265,6 +265,17 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     [[ $stderr != *"trains and validates"* && $output != *shared:* ]]
 }
 
+@test "data without a document start are said" {
+    put 1 d/x_train.bin
+    put 2 v.bin
+    for bos in 256 271; do # 256 is the start, 271 no byte
+        run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -s data.bos=$bos -d d/x_train.bin --val v.bin
+        [ "$status" -eq 0 ]
+        said="token $bos, which begins a document, is not in -d: all is one document"
+        if [ $bos = 256 ]; then [[ $stderr != *"$said"* ]]; else [[ $stderr = *"gpt-train: $said"* ]]; fi
+    done
+}
+
 @test "shards of other programs: 32 bits a token, no header, a Git LFS pointer" {
     needs python3
     header() { python3 -c "import struct, sys; sys.stdout.buffer.write(struct.pack('<256i', $1, *[0] * 253))"; }
