@@ -203,7 +203,7 @@ int loader_pass(const struct loader_config *c, int64_t step, struct pass *p)
         /* The last token of a shard is a target alone. */
         p->used += f->tokens ? f->tokens - 1 : 0;
     }
-    p->startless = p->tokens && !k.started;
+    p->startless = k.started ? 0 : MOST_TOKENS - k.tokens;
     if (!rc && !cut_continues(c->cut))
         conclude(&k, &data, p);
     cutter_release(&k.cutter);

@@ -266,10 +266,11 @@ static int foretell(struct run *run)
     if (!rc && tells && run->pass.startless) {
         char more[200];
         int bos = run->recipe->data.bos;
-        snprintf(more, sizeof more,
-                 "token %d, which begins a document, is not in -d: all is one document; "
-                 "-s data.bos=N names another token",
-                 bos >= 0 ? bos : loader_files(run->loader)->bos);
+        snprintf(
+            more, sizeof more,
+            "token %d, which begins a document, is not in the first %lld of -d: they are of one; "
+            "-s data.bos=N names another token",
+            bos >= 0 ? bos : loader_files(run->loader)->bos, (long long)run->pass.startless);
         run->opt->note(more);
     }
     if (rc || run->stream || !tells || run->pass.used >= run->pass.tokens / 2)

@@ -271,7 +271,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     for bos in 256 271; do # 256 is the start, 271 no byte
         run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -s data.bos=$bos -d d/x_train.bin --val v.bin
         [ "$status" -eq 0 ]
-        said="token $bos, which begins a document, is not in -d: all is one document"
+        said="token $bos, which begins a document, is not in the first $(($(stat -c %s d/x_train.bin) / 2 - 512)) of -d: they are of one; -s data.bos=N"
         if [ $bos = 256 ]; then [[ $stderr != *"$said"* ]]; else [[ $stderr = *"gpt-train: $said"* ]]; fi
     done
 }
@@ -304,8 +304,15 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     put 1 d/tiny_train.bin
     put 2 d/tiny-validation.bin
     put 3 d/tiny_test.bin
-    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --manifest d
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --verify d
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"d: expected a MANIFEST, found none: "*" (then name them: d/*.bin)" ]]
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --manifest d # GPT-2's, of bytes
     [ "$status" -eq 0 ]
+    [[ $stderr = *"token 50256, which begins a document of "*", is not in the shards"* ]]
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" -f --tokenizer byte --manifest d
+    [ "$status" -eq 0 ]
+    [[ $stderr != *"is not in the shards"* ]]
     [[ $stderr = *"1 marked as a test's beside validation: not in the MANIFEST, so no run reads it"* ]]
     train -d d
     trains_on tiny_train.bin
