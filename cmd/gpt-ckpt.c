@@ -375,13 +375,16 @@ static int verb_reshard(char **argv, int n)
 /* Takes the level of --output from --level and from its name, which must agree. */
 static int export_form(struct export_options *e)
 {
+    static const char *const others[] = { ".npz", ".npz.zst", ".npy", ".pt",
+                                          ".pth", ".gz",      ".xz",  ".bz2" };
     bool zst = text_ends(o.output, ".zst") || (is_standard(o.output) && o.level > 0);
     e->level = zst ? level(1) : 0;
-    if (text_ends(o.output, ".npz") || text_ends(o.output, ".npz.zst"))
-        return err_set(GPT_USAGE,
-                       "-o %s: expected another name, for safetensors: an example of gpt-ckpt(1) "
-                       "reads it with NumPy",
-                       o.output);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (text_ends(o.output, others[i]))
+            return err_set(GPT_USAGE,
+                           "-o %s: expected another name, for safetensors, plain or .zst: an "
+                           "example of gpt-ckpt(1) reads it with NumPy",
+                           o.output);
     if (!zst && o.level > 0)
         return err_set(GPT_USAGE,
                        "--level: '%s' is written plain; a name that ends in .zst is compressed",

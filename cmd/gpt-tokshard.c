@@ -290,6 +290,11 @@ static int describe(int argc, char **argv, const char *arguments)
     if (!rc && !o.quiet)
         text_line(stderr, "gpt-tokshard: %s: %d shards, %lld documents, %lld tokens", path, m.n,
                   (long long)m.documents, (long long)m.tokens);
+    if (!rc && !o.quiet && !m.documents)
+        text_line(stderr,
+                  "gpt-tokshard: token %lld, which begins a document of %s, is not in the shards: "
+                  "--tokenizer or --vocab names what made them",
+                  (long long)m.bos, m.tokenizer);
     if (!rc && !o.quiet && left_out)
         text_line(stderr,
                   "gpt-tokshard: %d marked as a test's beside validation: not in the MANIFEST, so "
@@ -326,7 +331,14 @@ static int verify_folder(const char *dir)
 
     if (!path)
         return err_memory();
-    if ((rc = manifest_read(&m, path))) {
+    if (access(path, F_OK) && !access(dir, F_OK))
+        rc = err_set(GPT_INPUT,
+                     "%s: expected a MANIFEST, found none: the shards are not complete, or not "
+                     "gpt-tokshard's (then name them: %s/*.bin)",
+                     dir, dir);
+    else
+        rc = manifest_read(&m, path);
+    if (rc) {
         free(path);
         return rc;
     }

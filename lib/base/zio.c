@@ -111,6 +111,10 @@ static int detect(struct zreader *r)
             return rc;
     bool named_zstd = text_ends(r->path, ".zst"), named_gzip = text_ends(r->path, ".gz");
     r->format = format_of(r->in, r->end);
+    if (r->end >= 23 && !memcmp(r->in, "version https://git-lfs", 23))
+        return err_set(GPT_INPUT,
+                       "%s: a Git LFS pointer in place of the file: 'git lfs pull' fetches it",
+                       r->path);
     if (r->end < 2 && (named_zstd || named_gzip))
         return err_set(GPT_INPUT, "%s: offset %llu: expected a %s frame, found the end of the file",
                        r->path, (unsigned long long)r->raw, named_zstd ? "zstd" : "gzip");

@@ -34,8 +34,13 @@ static int check_size(const char *path, uint64_t n)
 {
     if (n > ST_HEADER_MAX && (uint32_t)n == 0x04034b50) /* "PK\3\4" */
         return err_set(GPT_INPUT,
-                       "%s: an .npz of NumPy, or another zip: expected safetensors, which the "
-                       "last example of gpt-ckpt(1) makes of an .npz",
+                       "%s: a .pt of PyTorch, an .npz of NumPy, or another zip: expected "
+                       "safetensors, which safetensors.torch.save_file makes of a .pt's tensors, "
+                       "the last example of gpt-ckpt(1) of an .npz",
+                       path);
+    if (n == 0x206e6f6973726576) /* "version " */
+        return err_set(GPT_INPUT,
+                       "%s: a Git LFS pointer in place of the file: 'git lfs pull' fetches it",
                        path);
     if (n > ST_HEADER_MAX)
         return err_set(GPT_INPUT,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/grow.h"
 #include "checkpoint/checkpoint_dir.h"
@@ -220,12 +221,27 @@ static int take_header(struct tensors *s, int i)
     return 0;
 }
 
+/* Refuses a directory without a checkpoint, with the name of a model's file that it has. */
+static int no_checkpoint(const char *path)
+{
+    static const char *const names[] = { "model.safetensors.index.json", "model.safetensors" };
+    for (size_t i = 0; i < 2; i++) {
+        char *file = path_join(path, names[i]);
+        bool found = file && !access(file, F_OK);
+        free(file);
+        if (found)
+            return err_set(GPT_INPUT, "%s: no checkpoint of gpt-train: name the file in it, %s",
+                           path, names[i]);
+    }
+    return err_set(GPT_INPUT, "%s: has no MANIFEST and holds no complete checkpoint", path);
+}
+
 /* A directory is a checkpoint, or holds some. */
 static int open_directory(struct tensors *s, const char *path)
 {
     int rc = ckpt_at(path, &s->path);
     if (rc == GPT_NO)
-        rc = err_set(GPT_INPUT, "%s: has no MANIFEST and holds no complete checkpoint", path);
+        rc = no_checkpoint(path);
     if (!rc)
         rc = ckpt_open(&s->ckpt, s->path);
     return rc ? rc : take_entries(s);

@@ -31,12 +31,13 @@ int shard_header_tokens(const void *header, size_t n, const char *path, int64_t 
     if (n < SHARD_HEADER_BYTES)
         return err_set(GPT_INPUT,
                        "%s: expected a token shard, with a header of 1024 bytes, found %zu; "
-                       "gpt-tokshard makes shards of text",
+                       "gpt-tokshard makes shards of text, gpt-shard(5) of other programs' tokens",
                        path, n);
     if (!shard_begins(h, n))
         return err_set(GPT_INPUT,
                        "%s: offset 0: expected a token shard (numbers %d, %d), found "
-                       "%d, %d; gpt-tokshard makes shards of text",
+                       "%d, %d; gpt-tokshard makes shards of text, gpt-shard(5) of other programs' "
+                       "tokens",
                        path, SHARD_MAGIC, SHARD_VERSION, (int32_t)le32(h), (int32_t)le32(h + 4));
     *tokens = (int32_t)le32(h + 8);
     if (*tokens < 0)
@@ -67,6 +68,11 @@ static int check_size(const char *path, int64_t bytes, int64_t tokens)
                        path, (long long)end, (long long)tokens, (long long)bytes);
     if (bytes == end)
         return 0;
+    if (bytes == SHARD_HEADER_BYTES + 4 * tokens)
+        return err_set(GPT_INPUT,
+                       "%s: expected %lld tokens of 16 bits, found 32 bits for each: ids that fit "
+                       "into 16 can be written so, gpt-shard(5)",
+                       path, (long long)tokens);
     if ((fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
         return err_sys("cannot open '%s'", path);
     ssize_t n = pread(fd, beyond, sizeof beyond, (off_t)end);
@@ -678,6 +684,19 @@ bool corpus_twice(const struct corpus *c, int *a, int *b)
     }
     free(e.file);
     return found;
+}
+
+int corpus_shared(const struct corpus *train, const struct corpus *val)
+{
+    struct files e;
+    int i = 0;
+
+    if (identify_all(val, &e))
+        return -1;
+    while (i < train->n && !is_elsewhere(&e, train->shard[i].path))
+        i++;
+    free(e.file);
+    return i < train->n ? i : -1;
 }
 
 static bool has_id(const char *data, const struct corpus_choice *choice, const char *id)

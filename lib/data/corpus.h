@@ -79,6 +79,8 @@ void corpus_names(const struct corpus *c, char *text, size_t size);
 int corpus_unused(const struct corpus *train, const struct corpus *val, char *text, size_t size);
 /* Finds two shards that are one file, by device and inode: *a < *b; false: there are none. */
 bool corpus_twice(const struct corpus *c, int *a, int *b);
+/* Returns the first shard of train that val has, too, by device and inode; -1: there is none. */
+int corpus_shared(const struct corpus *train, const struct corpus *val);
 /* Returns the role that the last word of a file's name, else its folder's, marks: train, training; val, valid,
  * validation; test. */
 enum corpus_role { ROLE_UNMARKED, ROLE_TRAIN, ROLE_VAL, ROLE_TEST };

@@ -53,6 +53,7 @@ struct pass {
     int64_t number; /* of passes that have ended; 0: none */
     int64_t used, tokens; /* tokens trained on (-1: not known), of so many */
     bool about; /* of what was looked at: the rest may be otherwise */
+    int64_t startless; /* of loader_pass: first tokens, without a document start; 0: one is there */
 };
 
 struct step_batch {

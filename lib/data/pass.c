@@ -19,6 +19,7 @@ struct look {
     struct filling filling; /* of that step */
     int64_t used, passed; /* tokens trained on, of those passed over */
     int64_t starts, tokens; /* that may still be looked at */
+    bool started; /* a document start was seen, or is not looked for */
 };
 
 /* The shape of step `step`, or behind the run's end of its last. A run takes other documents than
@@ -97,6 +98,7 @@ static int look_at_index(struct look *k, const struct corpus_shard *f, const cha
     if (!rc && cut_continues(k->c->cut) && f->tokens)
         rc = shard_index_begin(&x);
     k->starts -= rc ? 0 : x.documents;
+    k->started = true;
     if (!rc && !(rc = shard_index_add(&x, f->tokens)))
         rc = pass_over(k, &(struct documents){ find_start, &x, f->tokens, NULL }, f->path, false);
     shard_index_release(&x);
@@ -106,6 +108,18 @@ static int look_at_index(struct look *k, const struct corpus_shard *f, const cha
 static int find_document(void *shard, int64_t i, int64_t limit, int64_t *begin, int64_t *end)
 {
     return shard_document(shard, i, limit, begin, end);
+}
+
+/* Sets k->started if a document of the shard begins with its start: the first may be without. */
+static int look_for_start(struct look *k, struct shard *s)
+{
+    int64_t begin = 0, end;
+    int rc = 0;
+
+    for (int64_t i = 0; i < 2 && !rc && begin >= 0 && !k->started; i++)
+        if (!(rc = shard_document(s, i, 1, &begin, &end)) && begin >= 0)
+            k->started = shard_tokens(s)[begin] == k->bos;
+    return rc;
 }
 
 static int look_at_front(struct look *k, const struct corpus_shard *f)
@@ -125,6 +139,8 @@ static int look_at_front(struct look *k, const struct corpus_shard *f)
     k->tokens -= shard_size(s);
     rc = pass_over(k, &(struct documents){ find_document, s, shard_size(s), NULL }, f->path,
                    shard_size(s) < f->tokens);
+    if (!rc)
+        rc = look_for_start(k, s);
     shard_close(s);
     return rc;
 }
@@ -170,6 +186,7 @@ int loader_pass(const struct loader_config *c, int64_t step, struct pass *p)
                       .end = INT64_MAX,
                       .step = step,
                       .starts = MOST_STARTS,
+                      .started = c->cut != CUT_PIECES,
                       .tokens = MOST_TOKENS };
     int rc = corpus_open(&data, c->data, SPLIT_TRAIN, &c->choice);
 
@@ -186,6 +203,7 @@ int loader_pass(const struct loader_config *c, int64_t step, struct pass *p)
         /* The last token of a shard is a target alone. */
         p->used += f->tokens ? f->tokens - 1 : 0;
     }
+    p->startless = k.started ? 0 : MOST_TOKENS - k.tokens;
     if (!rc && !cut_continues(c->cut))
         conclude(&k, &data, p);
     cutter_release(&k.cutter);

@@ -300,7 +300,8 @@ static void read_item(struct worker *w)
     int rc = logread_file(t->path, q->o->keep_texts, &sink);
     if (!rc && !w->runs && !t->from_folder)
         rc = err_set(GPT_INPUT, "%s: %s", shown(t->path),
-                     w->notes ? w->note[0].text : "no step lines");
+                     w->notes ? w->note[0].text
+                              : "no step lines, of which gpt-runlog(5) has the forms");
     for (int i = 0; notecap_rest(&w->cap, i, rest, sizeof rest); i++)
         take_note(w, NULL, 0, rest);
     bool mine = wait_turn(w);

@@ -511,7 +511,7 @@ int logread_end(struct logread *r)
     else if (!rc && !r->trials)
         note(r, 0,
              r->hidden_steps ? "step lines in program text only, which are not read"
-                             : "no step lines");
+                             : "no step lines, of which gpt-runlog(5) has the forms");
     char text[64];
     for (int i = 0; r->sink.note && notecap_rest(&r->notes, i, text, sizeof text); i++)
         r->sink.note(r->sink.arg, r->name, 0, text);

@@ -40,6 +40,7 @@ struct run {
     char saved_data[33]; /* the id of the data of the checkpoint to resume; "": none */
     int64_t saved_bytes; /* of a stream, that the id is of; 0: as many as usual */
     char twice[1024]; /* names of two training shards that are one file; "": there are none */
+    int shared; /* a training shard that validates, too; -1: there is none */
     bool old_choice; /* the run's files were chosen by the rule of older versions (corpus.h) */
     char *resume_dir; /* the checkpoint to resume; NULL: none */
     struct initial *initial; /* initial values, unless the run resumes a checkpoint */

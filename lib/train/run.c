@@ -73,6 +73,8 @@ static void log_files(struct run *run)
         runlog_key(&run->log, "unused", "%s", names);
     if (*run->twice)
         runlog_key(&run->log, "twice", "%s", run->twice);
+    if (run->shared >= 0)
+        runlog_key(&run->log, "shared", "%s", train->shard[run->shared].name);
 }
 
 void run_warn(struct run *run, const char *message)
@@ -258,6 +260,16 @@ static int foretell(struct run *run)
         run->opt->note(more);
     }
     int rc = run->stream ? 0 : loader_pass(&c, run->first, &run->pass);
+    if (!rc && tells && run->pass.startless) {
+        char more[200];
+        int bos = run->recipe->data.bos;
+        snprintf(
+            more, sizeof more,
+            "token %d, which begins a document, is not in the first %lld of -d: they are of one; "
+            "-s data.bos=N names another token",
+            bos >= 0 ? bos : loader_files(run->loader)->bos, (long long)run->pass.startless);
+        run->opt->note(more);
+    }
     if (rc || run->stream || !tells || run->pass.used >= run->pass.tokens / 2)
         return rc;
     pass_text(&run->pass, text, sizeof text);
@@ -334,7 +346,10 @@ static int open_data(struct run *run)
         rc = open_val(run);
     if (!rc)
         rc = open_loader(run);
-    return rc || run->stream ? rc : open_val(run);
+    if (rc || run->stream || (rc = open_val(run)))
+        return rc;
+    run->shared = run->val ? corpus_shared(loader_files(run->loader), val_files(run->val)) : -1;
+    return 0;
 }
 
 static void close_data(struct run *run)
@@ -436,6 +451,12 @@ static void note_data(const struct run *run)
                  names);
         run->opt->note(text);
     }
+    if (run->shared >= 0) {
+        snprintf(text, sizeof text,
+                 "%s: trains and validates: val_loss is of tokens that are trained on",
+                 train->shard[run->shared].path);
+        run->opt->note(text);
+    }
     if (train->vocab_size && run->recipe->model.vocab / 2 > train->vocab_size) {
         snprintf(
             text, sizeof text,
@@ -509,6 +530,7 @@ int run_train(const struct run_options *o)
                        .recipe = o->recipe,
                        .total = schedule_total(o->recipe),
                        .wake = -1,
+                       .shared = -1,
                        .chosen = now_seconds(),
                        .lock = PTHREAD_MUTEX_INITIALIZER,
                        .change = PTHREAD_COND_INITIALIZER };

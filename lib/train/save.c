@@ -420,7 +420,13 @@ int run_try_output(const char *dir, bool *made)
 
 int run_checkpoint(const char *path, char **dir)
 {
+    struct stat st;
     int rc = ckpt_at(path, dir);
+    if (rc && !stat(path, &st) && S_ISREG(st.st_mode))
+        return err_set(GPT_INPUT,
+                       "%s: expected a folder, found a file: gpt-ckpt import makes a checkpoint of "
+                       "tensors, gpt-ckpt unpack of a packed one",
+                       path);
     if (rc == GPT_NO)
         return err_set(GPT_INPUT, "%s: no complete checkpoint", path);
     return rc;
@@ -552,6 +558,21 @@ int resume_open(struct run *run)
     return rc;
 }
 
+/* Refuses a folder with a MANIFEST: it would be read as a checkpoint, not as the run with those in it. */
+static int check_no_manifest(const char *out)
+{
+    char *path = path_join(out, "MANIFEST");
+    if (!path)
+        return err_memory();
+    bool found = !access(path, F_OK);
+    free(path);
+    return !found ? 0
+                  : err_set(GPT_INPUT,
+                            "%s: has a MANIFEST, as a checkpoint or a folder of shards has: name "
+                            "another folder for the run",
+                            out);
+}
+
 /* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a
  * later step than this run's first would count as its newest, and its own would be pruned as
  * older. */
@@ -562,7 +583,7 @@ int save_check(const struct run *run)
     int n, rc;
     if (!out || run->opt->backend->first)
         return 0;
-    if ((rc = ckpt_hold(out)) || (rc = ckpt_list(out, &steps, &n)))
+    if ((rc = check_no_manifest(out)) || (rc = ckpt_hold(out)) || (rc = ckpt_list(out, &steps, &n)))
         return rc;
     if (n)
         newest = steps[n - 1];

@@ -399,6 +399,8 @@ spectrum - --since -|read once only
 diff - -|read once only
 export $one -o m.npz|-o m.npz: expected another name, for safetensors
 export $one -o m.npz.zst|-o m.npz.zst: expected another name, for safetensors
+export $one -o m.pt|-o m.pt: expected another name, for safetensors
+export $one -o m.safetensors.gz|-o m.safetensors.gz: expected another name, for safetensors
 export $one --level 3 -o m.safetensors|'m.safetensors' is written plain
 reshard $one --ranks 1 -o -|'-': expected a directory
 reshard $one -o r|expected --ranks N
@@ -444,7 +446,7 @@ example_with() {
     python=$(numpy)
     "$python" -c "import numpy as n
 n.savez('model.npz', **{'a.weight': n.float32([[1, -2.5], [3, 4]]), 'b': n.int64(7), 'none': n.zeros((0, 3))})"
-    refused='an .npz of NumPy, or another zip: expected safetensors, which the last example of gpt-ckpt(1) makes of an .npz'
+    refused="a .pt of PyTorch, an .npz of NumPy, or another zip: expected safetensors, which safetensors.torch.save_file makes of a .pt's tensors, the last example of gpt-ckpt(1) of an .npz"
     ckpt ls model.npz
     [ "$status" -eq 3 ]
     [ -z "$output" ]

@@ -92,3 +92,22 @@ ckpt() { run --separate-stderr "$GPT_BIN/gpt-ckpt" "$@"; }
     [ "$status" -eq 1 ]
     [[ $output = *"found: data behind zero padding"* ]]
 }
+
+@test "a folder of Hugging Face's and what is no safetensors file: what to name" {
+    for name in model.safetensors.index.json model.safetensors; do
+        ckpt ls model
+        [ "$status" -eq 3 ]
+        [ "$stderr" = "gpt-ckpt ls: model: no checkpoint of gpt-train: name the file in it, $name" ]
+        ckpt ls "model/$name"
+        [ "$status" -eq 0 ]
+        cp model/a.safetensors model/model.safetensors
+        rm -f model/*.json
+    done
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n' >lfs.safetensors
+    ckpt ls lfs.safetensors
+    [ "$status" -eq 3 ]
+    [ "$stderr" = "gpt-ckpt ls: lfs.safetensors: a Git LFS pointer in place of the file: 'git lfs pull' fetches it" ]
+    run --separate-stderr "$GPT_BIN/gpt-train" -r tiny -d . --init model/a.safetensors
+    [ "$status" -eq 3 ]
+    [[ $stderr = "gpt-train: model/a.safetensors: expected a folder, found a file: gpt-ckpt import makes"* ]]
+}

@@ -221,7 +221,7 @@ setup_file() {
     echo "notes" > "$BATS_TEST_TMPDIR/d/README.md"
     echo "no log" > "$BATS_TEST_TMPDIR/d/notes.txt"
     run --separate-stderr logdiff "$BATS_TEST_TMPDIR/d"
-    [[ "$stderr" == *"d/notes.txt: no step lines" ]]
+    [[ "$stderr" == *"d/notes.txt: no step lines, of which gpt-runlog(5) has the forms" ]]
     [[ "$stderr" != *README* ]]
     [[ "$output" == *"(n = 3)"* ]]
     cp "$LOGS/new/run0.txt" "$BATS_TEST_TMPDIR/lr=0.3.txt"
@@ -351,7 +351,7 @@ setup_file() {
     echo hello > "$BATS_TEST_TMPDIR/hello.txt"
     run --separate-stderr logdiff "$BATS_TEST_TMPDIR/hello.txt"
     [ "$status" -eq 3 ]
-    [[ "$stderr" == *"hello.txt: no step lines" ]]
+    [[ "$stderr" == *"hello.txt: no step lines, of which gpt-runlog(5) has the forms" ]]
     mkdir -p "$BATS_TEST_TMPDIR/empty"
     run --separate-stderr logdiff "$BATS_TEST_TMPDIR/empty"
     [ "$status" -eq 3 ]

@@ -36,6 +36,15 @@ remedy_gives() { # WANT FILE [OPTION]...
     done
 }
 
+@test "a Git LFS pointer is not taken for text" {
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1000000\n' > t.txt
+    for format in auto text; do
+        says --format $format t.txt
+        [ "$status" -eq 3 ]
+        [ "$stderr" = "gpt-tokshard: t.txt: a Git LFS pointer in place of the file: 'git lfs pull' fetches it" ]
+    done
+}
+
 @test "archives: unpacked, the folder is taken" {
     mkdir t
     printf one > t/1.txt

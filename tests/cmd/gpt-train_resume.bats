@@ -116,6 +116,18 @@ load few_steps
     [ "$(ls run)" = $'log.txt\nstep-000008\nstep-000011' ]
 }
 
+@test "a folder that is read as something else is not written into: shards, a checkpoint" {
+    mkdir shards step-000008
+    touch shards/MANIFEST step-000008/MANIFEST
+    for out in shards step-000008; do
+        run --separate-stderr train -o $out
+        [ "$status" -eq 3 ]
+        [ -z "$output" ]
+        [[ $stderr == "gpt-train: $out: has a MANIFEST, as a checkpoint or a folder of shards has: "* ]]
+        [ "$(ls -A $out)" = MANIFEST ]
+    done
+}
+
 @test "two runs do not write into one folder" {
     start -s schedule.steps=300 -o "$BATS_TEST_TMPDIR/run" > "$BATS_TEST_TMPDIR/a.log" &
     pid=$!

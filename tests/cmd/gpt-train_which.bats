@@ -1,6 +1,7 @@
 # gpt-train: which of the files that it is given train, which validate, and that the log says it.
 
 bats_require_minimum_version 1.5.0
+load ../check/needs
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
@@ -245,12 +246,73 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     done
 }
 
+@test "a file that trains and validates, as a single one or a link can, is said" {
+    put 1 d/x_train_1.bin
+    put 2 v.bin
+    ln d/x_train_1.bin link.bin
+    for val in d/x_train_1.bin link.bin; do
+        run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -d d/x_train_1.bin --val $val
+        [ "$status" -eq 0 ]
+        [[ $stderr = *"gpt-train: d/x_train_1.bin: trains and validates: val_loss is of tokens that are trained on"* ]]
+        [ "$(sed -n 's/^shared: //p' <<< "$output")" = x_train_1.bin ]
+    done
+    ln d/x_train_1.bin d/x_val.bin
+    put 2 d/x_train_0.bin
+    run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -d 'd/*.bin'
+    [[ $stderr = *"d/x_train_1.bin: trains and validates:"* ]]
+    run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -d 'd/*.bin' --val v.bin
+    [ "$status" -eq 0 ]
+    [[ $stderr != *"trains and validates"* && $output != *shared:* ]]
+}
+
+@test "data without a document start are said" {
+    put 1 d/x_train.bin
+    put 2 v.bin
+    for bos in 256 271; do # 256 is the start, 271 no byte
+        run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -s data.bos=$bos -d d/x_train.bin --val v.bin
+        [ "$status" -eq 0 ]
+        said="token $bos, which begins a document, is not in the first $(($(stat -c %s d/x_train.bin) / 2 - 512)) of -d: they are of one; -s data.bos=N"
+        if [ $bos = 256 ]; then [[ $stderr != *"$said"* ]]; else [[ $stderr = *"gpt-train: $said"* ]]; fi
+    done
+}
+
+@test "shards of other programs: 32 bits a token, no header, a Git LFS pointer" {
+    needs python3
+    header() { python3 -c "import struct, sys; sys.stdout.buffer.write(struct.pack('<256i', $1, *[0] * 253))"; }
+    { header "20240520, 1, 1000"; head -c 4000 /dev/zero; } > wide.bin
+    train -d wide.bin --val wide.bin
+    refused "wide.bin: expected 1000 tokens of 16 bits, found 32 bits for each"
+    { header "20240520, 1, 1000"; head -c 4001 /dev/zero; } > other.bin # other bytes behind it pass
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --stats --tokenizer byte other.bin
+    [ "$status" -eq 0 ]
+    { header "20240801, 7, 1000"; head -c 4000 /dev/zero; } > llama.bin
+    train -d llama.bin --val llama.bin
+    refused "found 20240801, 7; gpt-tokshard makes shards of text, gpt-shard(5) of other programs' tokens"
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 200001024\n' > lfs.bin
+    train -d lfs.bin --val lfs.bin
+    refused "lfs.bin: a Git LFS pointer in place of the file: 'git lfs pull' fetches it"
+    # the command of gpt-shard(5) makes the shard again of its tokens alone
+    put 1 x_train.bin
+    tail -c +1025 x_train.bin > train.bin
+    sed -n '/^python3 -c/,/^\.Ed/p' "$GPT_SHARE/../man/gpt-shard.5" | grep -v '^\.Ed' > convert
+    grep -q 'train.bin > my_train_000001.bin' convert
+    sh -eu convert
+    cmp x_train.bin my_train_000001.bin
+}
+
 @test "gpt-tokshard --manifest takes the same names for validation" {
     put 1 d/tiny_train.bin
     put 2 d/tiny-validation.bin
     put 3 d/tiny_test.bin
-    run --separate-stderr "$GPT_BIN/gpt-tokshard" --tokenizer byte --manifest d
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --verify d
+    [ "$status" -eq 3 ]
+    [[ $stderr = *"d: expected a MANIFEST, found none: "*" (then name them: d/*.bin)" ]]
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" --manifest d # GPT-2's, of bytes
     [ "$status" -eq 0 ]
+    [[ $stderr = *"token 50256, which begins a document of "*", is not in the shards"* ]]
+    run --separate-stderr "$GPT_BIN/gpt-tokshard" -f --tokenizer byte --manifest d
+    [ "$status" -eq 0 ]
+    [[ $stderr != *"is not in the shards"* ]]
     [[ $stderr = *"1 marked as a test's beside validation: not in the MANIFEST, so no run reads it"* ]]
     train -d d
     trains_on tiny_train.bin
@@ -267,7 +329,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     head -c 5000 /dev/zero | tr '\0' x > story.txt
     train -d story.txt
     refused "story.txt: offset 0: expected a token shard"
-    [[ $stderr = *"gpt-tokshard makes shards of text" ]]
+    [[ $stderr = *"gpt-tokshard makes shards of text, gpt-shard(5) of other programs' tokens" ]]
     head -c 300 story.txt > short.txt
     train -d short.txt
     refused "gpt-tokshard makes shards of text"
