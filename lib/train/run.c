@@ -265,8 +265,8 @@ static int foretell(struct run *run)
         int bos = run->recipe->data.bos;
         snprintf(
             more, sizeof more,
-            "token %d, which begins a document, is not in the first %lld of -d: they are of one; "
-            "-s data.bos=N names another token",
+            "token %d, which begins a document, is not among the first %lld tokens of -d, taken for "
+            "one document: -s data.bos=N names what begins documents there",
             bos >= 0 ? bos : loader_files(run->loader)->bos, (long long)run->pass.startless);
         run->opt->note(more);
     }

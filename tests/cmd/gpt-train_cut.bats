@@ -75,7 +75,10 @@ documents_of() { awk '$1 == "shard:" && $2 == "train" { n += $6 } END { print n 
     for data in whole input_train.bin; do
         run --separate-stderr train -d $data -s data.val_tokens=0
         [ "$status" -eq 0 ]
-        [ -z "$stderr" ]
+        case $data in
+        whole) [ -z "$stderr" ] ;;
+        *) [[ $stderr = *"token 256, which begins a document, is not among the first "*", taken for one document"* ]] ;;
+        esac
         grep -qx 'pass: trains on 1200000 of 1200001 tokens (100%)' <<< "$output"
         grep -q '^step:10/10 train_loss:' <<< "$output"
         run --separate-stderr train -d $data -s data.val_tokens=0 -s data.cut=document

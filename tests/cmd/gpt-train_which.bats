@@ -271,7 +271,7 @@ losses() { grep -o '^step:[0-9]*/[0-9]* [a-z_]*loss:[^ ]*'; }
     for bos in 256 271; do # 256 is the start, 271 no byte
         run --separate-stderr "$GPT_BIN/gpt-train" "${ON[@]:1}" -s data.bos=$bos -d d/x_train.bin --val v.bin
         [ "$status" -eq 0 ]
-        said="token $bos, which begins a document, is not in the first $(($(stat -c %s d/x_train.bin) / 2 - 512)) of -d: they are of one; -s data.bos=N"
+        said="token $bos, which begins a document, is not among the first $(($(stat -c %s d/x_train.bin) / 2 - 512)) tokens of -d, taken for one document: -s data.bos=N"
         if [ $bos = 256 ]; then [[ $stderr != *"$said"* ]]; else [[ $stderr = *"gpt-train: $said"* ]]; fi
     done
 }
