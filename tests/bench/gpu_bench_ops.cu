@@ -140,14 +140,16 @@ static void count_joules(void)
         nvml ? dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2") : NULL);
     char bus[32];
 
-    if (!init || !find || init() || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) || find(bus, &card)) {
+    if (nvml)
+        card_energy = (decltype(card_energy))dlsym(nvml, "nvmlDeviceGetTotalEnergyConsumption");
+    if (!init || !find || !card_energy || init() || cudaDeviceGetPCIBusId(bus, sizeof bus, 0) ||
+        find(bus, &card)) {
         fprintf(stderr, "gpu_bench_ops: -j: NVML does not find GPU 0\n");
         exit(5);
     }
-    card_energy = (decltype(card_energy))dlsym(nvml, "nvmlDeviceGetTotalEnergyConsumption");
 }
 
-/* The count, once it has changed, and when that was, in seconds. */
+/* Waits until the count changes; returns when it did, in seconds. */
 static double changed(unsigned long long *mj)
 {
     unsigned long long before = 0;
@@ -254,7 +256,7 @@ __global__ static void fill_codes(uint8_t *p, int64_t n)
     }
 }
 
-/* What floors are made of, at this card's clock and in its joules. */
+/* Measures what floors are made of, at this card's clock and in its joules. */
 static void ceilings(void)
 {
     enum { N = 8192 };
