@@ -905,12 +905,12 @@ static int read_except(struct line *l, struct around *a)
 static int read_around(struct recipe *r, const struct recipe_line *row)
 {
     static const struct {
-        const char *word, *form; /* a "#" for each number */
+        const char *word, *form; /* a "#" for each number, an "N" for a whole one */
         double least[4], most[4];
     } forms[N_AROUND] = {
         [AROUND_LOOKAHEAD] = { "lookahead", "# # from # to #", { 0 }, { 1e9, 1, 1e9, 1e9 } },
-        [AROUND_OUTER] = { "outer", "# # every #", { 0, 0, 1 }, { 1e9, 1, 1e9 } },
-        [AROUND_AVERAGE] = { "average", "tail # from # blend #", { 1 }, { 1e9, 1e9, 1 } },
+        [AROUND_OUTER] = { "outer", "# # every N", { 0, 0, 1 }, { 1e9, 1, 1e9 } },
+        [AROUND_AVERAGE] = { "average", "tail N from # blend #", { 1 }, { 1e9, 1e9, 1 } },
         [AROUND_FREE] = { "free", "#", { 0 }, { 1 } },
     };
     struct line l = { .r = r, .from = row, .text = row->value, .at = row->value };
@@ -931,13 +931,15 @@ static int read_around(struct recipe *r, const struct recipe_line *row)
     while (!peek(&form, "")) {
         next_word(&form, want);
         at = next_word(&l, word);
-        if (*want != '#' && strcmp(word, want))
+        bool whole = *want == 'N', number = whole || *want == '#';
+        double *x = &a->number[n];
+        if (!number && strcmp(word, want))
             return fault(&l, at, "expected '%s', found '%s'", want, word);
-        if (*want == '#' &&
-            recipe_real(word, "number", forms[k].least[n], forms[k].most[n], &a->number[n]))
-            return fault(&l, at, "expected a number in [%g, %g], found '%s'", forms[k].least[n],
-                         forms[k].most[n], word);
-        n += *want == '#';
+        if (number && (recipe_real(word, "number", forms[k].least[n], forms[k].most[n], x) ||
+                       (whole && *x != floor(*x))))
+            return fault(&l, at, "expected a %snumber in [%g, %g], found '%s'",
+                         whole ? "whole " : "", forms[k].least[n], forms[k].most[n], word);
+        n += number;
     }
     if (k == AROUND_AVERAGE && peek(&l, "except"))
         return read_except(&l, a);

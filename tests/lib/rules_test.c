@@ -1213,11 +1213,13 @@ static void test_around_refused(void)
 {
     around_refused("lookahead 0.6 0.99", "expected 'from'");
     around_refused("lookahead 0.6 1.99 from 1 to 2", "expected a number");
-    around_refused("outer 0.7 0.5 every 0", "expected a number");
+    around_refused("outer 0.7 0.5 every 0", "expected a whole number");
+    around_refused("outer 0.7 0.5 every 2.5", "expected a whole number");
+    around_refused("outer 1.5e9 0.5 every 2", "expected a number");
     around_refused("outer 0.7 0.5 every 2 3", "one word too many");
     around_refused("avarage 3", "expected lookahead");
     around_refused("average 3", "expected 'tail', found '3'");
-    around_refused("average tail 0 from 3 blend 1", "expected a number in [1, 1e+09]");
+    around_refused("average tail 0 from 3 blend 1", "expected a whole number in [1, 1e+09]");
     around_refused("average tail 2 from 3 blend 1 except mlp nosuch", "expected a parameter");
     around_refused("free 0.9 pover 2", "one word too many");
     around_refused("free 1.5", "expected a number in [0, 1]");
