@@ -326,22 +326,11 @@ static int tell_strays(const char *dir, const struct manifest *m, int *bad)
 static int verify_folder(const char *dir)
 {
     struct manifest m;
-    char *path = path_join(dir, "MANIFEST");
-    int rc, bad = 0;
+    const char *slash = *dir && dir[strlen(dir) - 1] != '/' ? "/" : "";
+    int bad = 0, rc = manifest_read_in(&m, dir, "");
 
-    if (!path)
-        return err_memory();
-    if (access(path, F_OK) && !access(dir, F_OK))
-        rc = err_set(GPT_INPUT,
-                     "%s: expected a MANIFEST, found none: the shards are not complete, or not "
-                     "gpt-tokshard's (then name them: %s/*.bin)",
-                     dir, dir);
-    else
-        rc = manifest_read(&m, path);
-    if (rc) {
-        free(path);
+    if (rc)
         return rc;
-    }
     for (int i = 0; i < m.n; i++) {
         rc = shard_verify(dir, &m, i, o.full);
         if (rc && rc != GPT_NO)
@@ -350,14 +339,12 @@ static int verify_folder(const char *dir)
         if (rc)
             text_line(stdout, "%s", err_message());
         else if (!o.quiet)
-            text_line(stdout, "%.*s%s: ok", (int)(strlen(path) - strlen("MANIFEST")), path,
-                      m.shard[i].name);
+            text_line(stdout, "%s%s%s: ok", dir, slash, m.shard[i].name);
         rc = 0;
     }
     if (!rc)
         rc = tell_strays(dir, &m, &bad);
     manifest_release(&m);
-    free(path);
     return rc ? rc : bad ? GPT_NO : 0;
 }
 
@@ -468,13 +455,11 @@ static int print_stats(const struct token_stats *s, const struct vocab *v)
 /* Existing shards: a folder with a MANIFEST, or what begins as a shard does. */
 static bool is_shards(const char *path)
 {
-    char *manifest = path_join(path, "MANIFEST");
-    bool yes = manifest && !access(manifest, F_OK);
+    bool yes = file_is_in(path, "MANIFEST");
     struct zreader *z = NULL;
     const void *begin;
     size_t n;
 
-    free(manifest);
     if (!yes && !zreader_open(&z, path))
         yes = !zreader_peek(z, 8, &begin, &n) && shard_begins(begin, n);
     zreader_close(z);

@@ -431,6 +431,20 @@ char *path_join(const char *dir, const char *name)
     return asprintf(&path, "%s%s%s", dir, slash, name) < 0 ? NULL : path;
 }
 
+bool file_is_in(const char *dir, const char *name)
+{
+    char *path = path_join(dir, name);
+    bool is = path && !access(path, F_OK);
+    free(path);
+    return is;
+}
+
+bool file_close(FILE *f)
+{
+    bool failed = ferror(f);
+    return !fclose(f) && !failed;
+}
+
 int stdout_close(void)
 {
     int rc = flush_checked(stdout, "standard output");

@@ -66,6 +66,8 @@ int file_unnamed(const char *dir, int *fd) MUST_CHECK;
  * opened as *path any number of times. */
 int file_spool_stdin(const char **path) MUST_CHECK;
 char *path_join(const char *dir, const char *name); /* malloc'd; NULL when out of memory */
+bool file_is_in(const char *dir, const char *name);
+bool file_close(FILE *f); /* false: this, or a write before it, failed */
 
 /* Flushes and closes stdout, for the last line of main() (opt_exit calls it): a
  * full disk or a closed descriptor is GPT_SYSTEM, not success. */

@@ -396,8 +396,7 @@ char *opt_arguments(int argc, char **argv)
             fputc(' ', f);
         text_plain(f, argv[i], strlen(argv[i])); /* a line break would end the comment or header */
     }
-    bool failed = ferror(f);
-    if (fclose(f) || failed) {
+    if (!file_close(f)) {
         free(s);
         return NULL;
     }

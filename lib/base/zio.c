@@ -103,6 +103,12 @@ static enum format format_of(const unsigned char *b, size_t n)
 
 bool zio_compressed(const unsigned char *b, size_t n) { return format_of(b, n) != PLAIN; }
 
+int zio_lfs_pointer(const char *path)
+{
+    return err_set(GPT_INPUT,
+                   "%s: a Git LFS pointer in place of the file: 'git lfs pull' fetches it", path);
+}
+
 static int detect(struct zreader *r)
 {
     int rc = GPT_OK;
@@ -112,9 +118,7 @@ static int detect(struct zreader *r)
     bool named_zstd = text_ends(r->path, ".zst"), named_gzip = text_ends(r->path, ".gz");
     r->format = format_of(r->in, r->end);
     if (r->end >= 23 && !memcmp(r->in, "version https://git-lfs", 23))
-        return err_set(GPT_INPUT,
-                       "%s: a Git LFS pointer in place of the file: 'git lfs pull' fetches it",
-                       r->path);
+        return zio_lfs_pointer(r->path);
     if (r->end < 2 && (named_zstd || named_gzip))
         return err_set(GPT_INPUT, "%s: offset %llu: expected a %s frame, found the end of the file",
                        r->path, (unsigned long long)r->raw, named_zstd ? "zstd" : "gzip");

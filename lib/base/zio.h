@@ -26,6 +26,7 @@
 
 struct zreader;
 int zreader_open(struct zreader **r, const char *path) MUST_CHECK;
+int zio_lfs_pointer(const char *path); /* the refusal of such a file, which begins "version " */
 /* From byte `raw` of the file on, where a frame must begin (zwriter_frame). */
 int zreader_open_at(struct zreader **r, const char *path, uint64_t raw) MUST_CHECK;
 /* From now on reading what is no regular file, a pipe that may stand still or a FIFO without a

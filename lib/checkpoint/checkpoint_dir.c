@@ -290,12 +290,9 @@ int ckpt_latest(const char *root, char **dir)
 
 int ckpt_at(const char *path, char **dir)
 {
-    char *manifest = path_join(path, "MANIFEST");
-    bool itself = manifest && !access(manifest, F_OK);
-    *dir = itself ? strdup(path) : NULL;
-    int rc = !manifest || (itself && !*dir) ? err_memory() : 0;
-    free(manifest);
-    return rc || itself ? rc : ckpt_latest(path, dir);
+    if (!file_is_in(path, "MANIFEST"))
+        return ckpt_latest(path, dir);
+    return (*dir = strdup(path)) ? 0 : err_memory();
 }
 
 int ckpt_prunable(const char *root, int keep_last, int64_t keep_every, int64_t above,

@@ -39,9 +39,7 @@ static int check_size(const char *path, uint64_t n)
                        "the last example of gpt-ckpt(1) of an .npz",
                        path);
     if (n == 0x206e6f6973726576) /* "version " */
-        return err_set(GPT_INPUT,
-                       "%s: a Git LFS pointer in place of the file: 'git lfs pull' fetches it",
-                       path);
+        return zio_lfs_pointer(path);
     if (n > ST_HEADER_MAX)
         return err_set(GPT_INPUT,
                        "%s: offset 0: header size: expected at most %u, found %" PRIu64

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "base/file.h"
 #include "base/grow.h"
 #include "checkpoint/checkpoint_dir.h"
@@ -225,14 +224,10 @@ static int take_header(struct tensors *s, int i)
 static int no_checkpoint(const char *path)
 {
     static const char *const names[] = { "model.safetensors.index.json", "model.safetensors" };
-    for (size_t i = 0; i < 2; i++) {
-        char *file = path_join(path, names[i]);
-        bool found = file && !access(file, F_OK);
-        free(file);
-        if (found)
+    for (size_t i = 0; i < 2; i++)
+        if (file_is_in(path, names[i]))
             return err_set(GPT_INPUT, "%s: no checkpoint of gpt-train: name the file in it, %s",
                            path, names[i]);
-    }
     return err_set(GPT_INPUT, "%s: has no MANIFEST and holds no complete checkpoint", path);
 }
 

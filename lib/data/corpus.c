@@ -452,20 +452,8 @@ static int open_folder(struct corpus *c, const char *dir, enum split split, cons
                        struct xxh *x)
 {
     struct manifest m;
-    char *path = path_join(dir, "MANIFEST");
-    struct stat st;
-    int rc;
+    int rc = manifest_read_in(&m, dir, "'");
 
-    if (!path)
-        return err_memory();
-    if (stat(path, &st) && errno == ENOENT)
-        rc = err_set(GPT_INPUT,
-                     "%s: expected a MANIFEST, found none: the shards are not complete, "
-                     "or not gpt-tokshard's (then name them: '%s/*.bin')",
-                     dir, dir);
-    else
-        rc = manifest_read(&m, path);
-    free(path);
     if (rc)
         return rc;
     take_tokenizer(c, &m);

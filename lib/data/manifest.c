@@ -2,10 +2,12 @@
 #include "data/manifest.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -244,6 +246,25 @@ int manifest_read(struct manifest *m, const char *path)
     return rc;
 }
 
+int manifest_read_in(struct manifest *m, const char *dir, const char *quote)
+{
+    char *path = path_join(dir, "MANIFEST");
+    struct stat st;
+    int rc;
+
+    if (!path)
+        return err_memory();
+    if (stat(path, &st) && errno == ENOENT && !stat(dir, &st))
+        rc = err_set(GPT_INPUT,
+                     "%s: expected a MANIFEST, found none: the shards are not complete, or not "
+                     "gpt-tokshard's (then name them: %s%s/*.bin%s)",
+                     dir, quote, dir, quote);
+    else
+        rc = manifest_read(m, path);
+    free(path);
+    return rc;
+}
+
 static void put_text(const struct manifest *m, FILE *f)
 {
     fprintf(f, "format: " FORMAT "\n");
@@ -269,8 +290,7 @@ int manifest_text(const struct manifest *m, char **text)
         xxh_hex_of(*text, n, hash);
         fprintf(f, "manifest: %s\n", hash);
     }
-    bool failed = ferror(f);
-    if (fclose(f) || failed) {
+    if (!file_close(f)) {
         free(*text);
         return err_memory();
     }

@@ -58,6 +58,8 @@ struct manifest {
 
 /* GPT_INPUT with file and line; GPT_SYSTEM if it cannot be read. */
 int manifest_read(struct manifest *m, const char *path) MUST_CHECK;
+/* The same of a folder's. Where it has none the message shows its *.bin, between `quote`s. */
+int manifest_read_in(struct manifest *m, const char *dir, const char *quote) MUST_CHECK;
 /* The text; caller frees. */
 int manifest_text(const struct manifest *m, char **text) MUST_CHECK;
 int manifest_add(struct manifest *m, const struct manifest_shard *s) MUST_CHECK; /* copies */

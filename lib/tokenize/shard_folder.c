@@ -36,8 +36,7 @@ static char *settings_text(const struct tokjob_config *c)
         fprintf(f, "%llu", (unsigned long long)c->seed);
     else
         fprintf(f, "no");
-    bool failed = ferror(f);
-    if (fclose(f) || failed) {
+    if (!file_close(f)) {
         free(s);
         return NULL;
     }

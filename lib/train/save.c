@@ -561,16 +561,12 @@ int resume_open(struct run *run)
 /* Refuses a folder with a MANIFEST: it would be read as a checkpoint, not as the run with those in it. */
 static int check_no_manifest(const char *out)
 {
-    char *path = path_join(out, "MANIFEST");
-    if (!path)
-        return err_memory();
-    bool found = !access(path, F_OK);
-    free(path);
-    return !found ? 0
-                  : err_set(GPT_INPUT,
-                            "%s: has a MANIFEST, as a checkpoint or a folder of shards has: name "
-                            "another folder for the run",
-                            out);
+    return !file_is_in(out, "MANIFEST")
+               ? 0
+               : err_set(GPT_INPUT,
+                         "%s: has a MANIFEST, as a checkpoint or a folder of shards has: name "
+                         "another folder for the run",
+                         out);
 }
 
 /* Two runs that write to one directory would prune each other's checkpoints. A checkpoint of a
